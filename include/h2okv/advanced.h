@@ -1,0 +1,54 @@
+/*
+ * advanced.h - policies of your own, and a look into a lane without a copy. May change between minor versions.
+ *
+ * A policy only ranks. One selector protects sinks, recent tokens and tokens in grace, breaks ties and picks,
+ * so that no policy can get these wrong. See src/policies/ for the built-in ones, which use nothing but this.
+ */
+#ifndef H2OKV_ADVANCED_H
+#define H2OKV_ADVANCED_H
+
+#include "h2okv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A lane as it is now; valid until the next call that changes the cache. */
+typedef struct h2okv_lane_view {
+    uint32_t lane;
+    uint32_t cells;        /* length of pos and score */
+    uint32_t live;         /* length of order */
+    const int32_t *pos;    /* [cells], -1 for a hole */
+    const double *score;   /* [cells], 0 for a hole */
+    const uint32_t *order; /* [live], cells by rising position */
+    uint64_t seed;         /* options.seed */
+} h2okv_lane_view;
+
+/* Errors: E_INVALID (no such lane). */
+H2OKV_API int h2okv_cache_lane(const h2okv_cache *cache, uint32_t lane, h2okv_lane_view *out);
+
+enum h2okv_policy_flags {
+    H2OKV_POLICY_NEEDS_SCORES = 1, /* every lane must be observed in every pass */
+    H2OKV_POLICY_KEEPS_ALL = 2,    /* never evicts: plan() is always empty */
+};
+
+struct h2okv_policy {
+    uint32_t size; /* sizeof(h2okv_policy) */
+    uint32_t flags;
+    const char *name;
+    const char *summary; /* one line for --help */
+
+    /* Rank a lane's cells: the lowest ranks go first. Returns [cells], either `scratch` filled in or an array
+     * of the view. Ranks of holes are not looked at. Must be a function of the view alone, so that a replay
+     * gives the same sets. */
+    const double *(*rank)(const h2okv_lane_view *lane, double *scratch);
+};
+
+/* The built-in policy of that name, or NULL. */
+H2OKV_API const h2okv_policy *h2okv_policy_find(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

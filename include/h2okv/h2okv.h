@@ -1,0 +1,305 @@
+/*
+ * h2okv.h - a KV cache that never grows past a budget: the stable API.
+ *
+ * The cache keeps the most recent tokens and the heavy hitters, the tokens that attention keeps coming back
+ * to (H2O: Zhang et al. 2023, "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
+ * Models", section 4). It decides; an engine (llama.cpp, your own, or the store below) holds K and V and moves
+ * them. No K or V pointer enters an h2okv_cache.
+ *
+ *            cell 0   cell 1   cell 2   cell 3   ...        one row a lane, one column a cell
+ *   lane 0 | pos 0  | pos 7  | hole   | pos 9  |            lane: one independent choice, i.e. a (layer, KV head)
+ *   lane 1 | pos 3  | pos 7  | hole   | pos 9  |            cell: a physical place that all lanes share
+ *
+ * Invariant: a cell is a hole in every lane or in none; every lane holds as many tokens as every other.
+ *
+ * One pass:   admit -> observe (each lane) -> plan -> the engine applies the plan -> commit
+ *
+ * Units: positions are a token's true place in its sequence, from 0. Sizes are counts unless a name says bytes.
+ * Errors: functions return H2OKV_OK or a negative status. Above -100 the object is as it was before the call;
+ *         at -100 and below it may only be freed.
+ * Threads: a handle belongs to one thread at a time; different handles are independent. There are no globals.
+ * Memory: a create call allocates all that its object will ever use; later calls cannot fail for memory.
+ */
+#ifndef H2OKV_H
+#define H2OKV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define H2OKV_API __attribute__((visibility("default")))
+#else
+#define H2OKV_API
+#endif
+
+#define H2OKV_VERSION_MAJOR 0
+#define H2OKV_VERSION_MINOR 1
+#define H2OKV_VERSION_PATCH 0
+#define H2OKV_VERSION "0.1.0"
+
+/* The version of the library that is loaded, as "major.minor.patch". */
+H2OKV_API const char *h2okv_version(void);
+
+/* ---- Status ------------------------------------------------------------------------------------------- */
+
+#define H2OKV_STATUS_MAP(X)                                                                       \
+    X(OK, 0, "success")                                                                           \
+    X(E_INVALID, -1, "argument outside its range")                                                \
+    X(E_ORDER, -2, "call out of order")                                                           \
+    X(E_STALE, -3, "plan is not the cache's newest")                                              \
+    X(E_FULL, -4, "no free cell: plan and commit first, or give the cache more cells")            \
+    X(E_NOMEM, -5, "out of memory")                                                               \
+    X(E_ENGINE, -6, "engine does not behave as required")                                         \
+    X(E_NAN, -7, "a weight, mass or rank is NaN or infinite")                                     \
+    X(E_UNSUPPORTED, -8, "not supported")                                                         \
+    X(E_STOPPED, -9, "stopped by the caller")                                                     \
+    X(E_BROKEN, -100, "engine and cache disagree; the object may only be freed")
+
+enum h2okv_status {
+#define H2OKV_STATUS_ENUM(name, value, text) H2OKV_##name = (value),
+    H2OKV_STATUS_MAP(H2OKV_STATUS_ENUM)
+#undef H2OKV_STATUS_ENUM
+};
+
+/* True when the object that returned `status` may only be freed. */
+#define H2OKV_IS_FATAL(status) ((status) <= -100)
+
+/* A fixed English text for a status; never NULL, also for unknown numbers. */
+H2OKV_API const char *h2okv_strerror(int status);
+
+/* What went wrong, for people. Functions that take one accept NULL; it is written only on failure. */
+typedef struct h2okv_error {
+    int32_t status;
+    char field[32]; /* the option or argument at fault, or "" */
+    char text[256]; /* names the field, its value and what to do */
+} h2okv_error;
+
+/* ---- Options ------------------------------------------------------------------------------------------ */
+
+typedef struct h2okv_policy h2okv_policy; /* advanced.h */
+
+/* Memory hook. `alloc` returns memory aligned as malloc's, or NULL; `free` gets the size that was asked for. */
+typedef struct h2okv_allocator {
+    void *(*alloc)(void *user, size_t bytes);
+    void (*free)(void *user, void *memory, size_t bytes);
+    void *user;
+} h2okv_allocator;
+
+enum h2okv_event_kind {
+    H2OKV_EVENT_EVICT = 1, /* a lane gave a token up to stay within the budget */
+    H2OKV_EVENT_TRIM = 2,  /* a token was dropped by h2okv_cache_trim */
+};
+
+/* Something that a commit did to one token of one lane. */
+typedef struct h2okv_event {
+    uint32_t kind;
+    uint32_t lane;
+    uint32_t cell;
+    int32_t pos;
+    double score;  /* at that moment */
+    uint64_t pass; /* commits before this one */
+} h2okv_event;
+
+/* How the weights of the query heads that share a lane become one mass. */
+enum h2okv_heads {
+    H2OKV_HEADS_SUM = 0,
+    H2OKV_HEADS_MEAN = 1,
+};
+
+#define H2OKV_AUTO UINT32_MAX /* for `recent`: half of the budget, rounded down */
+
+typedef struct h2okv_options {
+    uint32_t size;       /* bytes of this struct that the caller knows; newer fields get their defaults */
+    uint32_t lanes;      /* independent choices; default 1 */
+    uint32_t cells;      /* physical places, shared by all lanes; at least the budget */
+    uint32_t budget;     /* tokens kept after a pass = recent + heavy */
+    uint32_t recent;     /* newest tokens always kept, counted by position; default H2OKV_AUTO. With 0 the one
+                            newest token is still kept and counts among the heavy */
+    uint32_t sinks;      /* tokens at positions 0..sinks-1 always kept; they count in heavy; default 0 */
+    uint32_t grace;      /* passes for which a new token beyond `recent` is kept before ranks decide, as far as
+                            the budget allows; default 0 */
+    uint32_t count_self; /* whether a token's weight on itself counts; default 1 */
+    uint32_t heads;      /* enum h2okv_heads; default sum */
+    double decay;        /* factor on old scores per token, in (0, 1]; default 1 = plain H2O */
+    uint64_t seed;       /* for policies that draw numbers; default 0 */
+    const char *policy;  /* a name that h2okv_policy_name lists; default "h2o" */
+    const h2okv_policy *custom_policy;  /* from advanced.h; used instead of `policy` when not NULL. It is
+                                           copied, its functions must outlive the cache */
+    const h2okv_allocator *allocator;   /* NULL: malloc and free. It is copied */
+    void (*on_event)(void *user, const h2okv_event *event); /* called by commit; NULL: nothing is called */
+    void *event_user;
+} h2okv_options;
+
+/* Use h2okv_options_init. It is inline so that `size` is the caller's, not the library's. */
+H2OKV_API void h2okv_options_init_sized(h2okv_options *options, uint32_t size);
+static inline void h2okv_options_init(h2okv_options *options)
+{
+    h2okv_options_init_sized(options, (uint32_t)sizeof *options);
+}
+
+/* H2OKV_OK, or H2OKV_E_INVALID with `error` naming the field, its value and what to do. */
+H2OKV_API int h2okv_options_check(const h2okv_options *options, h2okv_error *error);
+
+/* Built-in policies by index from 0; NULL past the last one. */
+H2OKV_API const char *h2okv_policy_name(uint32_t index);
+H2OKV_API const char *h2okv_policy_summary(uint32_t index);
+
+/* ---- The cache ---------------------------------------------------------------------------------------- */
+
+typedef struct h2okv_cache h2okv_cache;
+
+/* Attention weights of one pass for one lane: softmax rows, [heads][queries][columns], a column being
+ * contiguous with the next. `queries` are the tokens that the pass admitted, in order. */
+typedef struct h2okv_weights {
+    uint32_t heads, queries, columns;
+    const float *data;
+    size_t head_stride, query_stride; /* in floats */
+    const uint32_t *cell_of_column;   /* [columns], no cell twice; NULL: column i is cell i */
+} h2okv_weights;
+
+typedef struct h2okv_move {
+    uint32_t lane, from, to; /* copy the lane's K and V of cell `from` over cell `to` */
+} h2okv_move;
+
+/* What the engine has to do; the cache's own memory, valid until the next call that changes the cache.
+ * Moves come by rising lane, and in a lane any order is safe: no `to` is a `from`. Apply them, then free the
+ * cells. Freed cells are those whose engine positions are the oldest (trim: the newest), so that an engine
+ * that knows only its own positions always holds an unbroken window of them. */
+typedef struct h2okv_plan {
+    uint32_t n_moves, n_freed;
+    const h2okv_move *moves;
+    const uint32_t *freed_cell; /* [n_freed], the same for every lane */
+    const int32_t *freed_pos;   /* [n_freed], the positions at which the engine put tokens into those cells */
+    uint32_t n_lost;            /* trim only: the most tokens before the cut that a lane has to give up */
+    uint64_t epoch;
+} h2okv_plan;
+
+typedef struct h2okv_cache_stats {
+    uint32_t live;      /* tokens each lane holds now */
+    uint32_t peak_live; /* the most it ever held; at most the budget + the tokens of the largest pass */
+    int32_t newest;     /* highest position held, -1 when empty */
+    uint64_t admitted, evicted, moves, passes; /* tokens, tokens per lane, moves over all lanes, commits */
+} h2okv_cache_stats;
+
+/* Bytes that h2okv_cache_create will allocate for these options. */
+H2OKV_API int h2okv_cache_bytes(const h2okv_options *options, size_t *bytes);
+
+/* On success *out is the caller's, to be freed by h2okv_cache_free. On failure *out is NULL. */
+H2OKV_API int h2okv_cache_create(h2okv_cache **out, const h2okv_options *options, h2okv_error *error);
+H2OKV_API void h2okv_cache_free(h2okv_cache *cache); /* NULL is allowed */
+H2OKV_API void h2okv_cache_clear(h2okv_cache *cache); /* as just created */
+
+/* The engine put n new tokens into these cells. Positions rise strictly and are past every one in the cache;
+ * cells are free. Scores start at 0. Errors: E_INVALID (position or cell), E_FULL, E_ORDER (n = 0, or the
+ * tokens admitted before were not observed in every lane and the policy needs scores). */
+H2OKV_API int h2okv_cache_admit(h2okv_cache *cache, const uint32_t *cell, const int32_t *pos, uint32_t n);
+
+/* Add to a lane's scores the attention that each cell received from the tokens just admitted:
+ *     score = score * decay^n + sum over heads and queries q of weight[q][cell] * decay^(n - 1 - q)
+ * (Zhang et al. 2023, section 4.2, accumulated scores; the decay is ours). Once for each lane and admit.
+ * Weights of holes are not read as attention. Sums are double, in a fixed order. Errors: E_INVALID (shape, or
+ * fewer columns than a live cell needs), E_NAN, E_ORDER (nothing admitted, or observed already). */
+H2OKV_API int h2okv_cache_observe(h2okv_cache *cache, uint32_t lane, const h2okv_weights *weights);
+
+/* The same from a mass that a fused kernel has summed already, [cells]; NULL: no cell received attention.
+ * The kernel has to weigh queries by age when decay < 1, and to leave out self weights if they don't count. */
+H2OKV_API int h2okv_cache_observe_mass(h2okv_cache *cache, uint32_t lane, const float *mass);
+
+/* What has to go so that the cache is within its budget; a plan with n_freed = 0 when nothing has to.
+ * Per lane: sinks and the `recent` highest positions stay, then tokens in grace, then the highest ranks; of
+ * equal ranks the higher position stays (Zhang et al. 2023, algorithm 1). The newest token always stays.
+ * Errors: E_ORDER (a lane was not observed and the policy needs scores), E_NAN (a policy's rank). */
+H2OKV_API int h2okv_cache_plan(h2okv_cache *cache, const h2okv_plan **out);
+
+/* Drop the tokens at positions pos0 and above. Exact while all of them are among the `recent` newest; further
+ * back lanes hold different numbers of them, and each lane gives up its lowest ranked others so that all stay
+ * equally long (plan->n_lost of them at most). Scores keep what the dropped tokens' queries added. */
+H2OKV_API int h2okv_cache_trim(h2okv_cache *cache, int32_t pos0, const h2okv_plan **out);
+
+/* The engine has applied the plan. Without a commit the plan never happened. A commit ends a pass, also with
+ * an empty plan. Errors: E_STALE (not this cache's newest plan). */
+H2OKV_API int h2okv_cache_commit(h2okv_cache *cache, const h2okv_plan *plan);
+
+H2OKV_API uint32_t h2okv_cache_live(const h2okv_cache *cache);
+H2OKV_API void h2okv_cache_get_stats(const h2okv_cache *cache, h2okv_cache_stats *out);
+
+/* A lane's tokens by rising position, into arrays of at least live entries; any of them may be NULL.
+ * Returns how many there are; 0 for a lane that does not exist. */
+H2OKV_API uint32_t h2okv_cache_kept(const h2okv_cache *cache, uint32_t lane, int32_t *pos, double *score,
+                                    uint32_t *cell);
+
+/* ---- The store: an engine of its own ------------------------------------------------------------------ */
+
+/*
+ * K and V of `batch` independent sequences and `layers` layers, each within its own budget. It is the class
+ * that the H2O demonstration code defines, in C: update() takes a token's K and V and the attention weights
+ * over the tokens before it.
+ */
+typedef struct h2okv_store h2okv_store;
+
+enum h2okv_type { /* how K and V are held */
+    H2OKV_TYPE_F32 = 0,
+    H2OKV_TYPE_F16 = 1,
+    H2OKV_TYPE_BF16 = 2,
+    H2OKV_TYPE_Q8_0 = 3, /* blocks of 32: an f16 scale and 32 int8; head_dim must be a multiple of 32 */
+};
+
+typedef struct h2okv_shape {
+    uint32_t size;     /* bytes of this struct that the caller knows */
+    uint32_t batch;    /* sequences; default 1 */
+    uint32_t layers;   /* default 1 */
+    uint32_t heads;    /* KV heads of a layer */
+    uint32_t group;    /* query heads that share a KV head; default 1 */
+    uint32_t head_dim; /* numbers in a head's K or V */
+    uint32_t type_k, type_v; /* enum h2okv_type; default f32 */
+    uint32_t lane_per_head;  /* 0 (default): one choice for all heads of a layer; 1: each KV head its own */
+} h2okv_shape;
+
+H2OKV_API void h2okv_shape_init_sized(h2okv_shape *shape, uint32_t size);
+static inline void h2okv_shape_init(h2okv_shape *shape)
+{
+    h2okv_shape_init_sized(shape, (uint32_t)sizeof *shape);
+}
+
+/* `options`: lanes must be left at its default; cells 0 means budget + 1, which is what update() needs. */
+H2OKV_API int h2okv_store_bytes(const h2okv_shape *shape, const h2okv_options *options, size_t *bytes);
+H2OKV_API int h2okv_store_create(h2okv_store **out, const h2okv_shape *shape, const h2okv_options *options,
+                                 h2okv_error *error);
+H2OKV_API void h2okv_store_free(h2okv_store *store); /* NULL is allowed */
+H2OKV_API void h2okv_store_clear(h2okv_store *store);
+
+/* One new token in each sequence of a layer, then eviction down to the budget.
+ *   key, value  [batch][heads][head_dim]
+ *   weights     [batch][heads * group][current size], columns by rising position: what the new token's query
+ *               gave each earlier token. NULL while the layer is empty, or when the policy needs no scores.
+ * The new token starts at score 0 and its position is the number of tokens seen before it.
+ * All or nothing: on an error no sequence has changed. Errors: E_INVALID, E_NAN, E_FULL (policy "full"). */
+H2OKV_API int h2okv_store_update(h2okv_store *store, uint32_t layer, const float *key, const float *value,
+                                 const float *weights);
+
+/* Drop positions pos0 and above in every sequence and layer; see h2okv_cache_trim. */
+H2OKV_API int h2okv_store_trim(h2okv_store *store, int32_t pos0);
+
+H2OKV_API uint32_t h2okv_store_size(const h2okv_store *store, uint32_t layer);     /* tokens held now */
+H2OKV_API uint32_t h2okv_store_max_size(const h2okv_store *store);                 /* tokens after an update */
+H2OKV_API int32_t h2okv_store_next_pos(const h2okv_store *store, uint32_t layer);  /* tokens seen so far */
+
+/* Copies by rising position, of one sequence and layer, into the caller's arrays; values are converted to
+ * float. Errors: E_INVALID (no such sequence or layer).
+ *   keys, values   [heads][size][head_dim]
+ *   positions      [lanes][size]      lanes = lane_per_head ? heads : 1
+ *   scores         [lanes][size] */
+H2OKV_API int h2okv_store_keys(const h2okv_store *store, uint32_t sequence, uint32_t layer, float *out);
+H2OKV_API int h2okv_store_values(const h2okv_store *store, uint32_t sequence, uint32_t layer, float *out);
+H2OKV_API int h2okv_store_positions(const h2okv_store *store, uint32_t sequence, uint32_t layer, int32_t *out);
+H2OKV_API int h2okv_store_scores(const h2okv_store *store, uint32_t sequence, uint32_t layer, double *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

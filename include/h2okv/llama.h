@@ -1,0 +1,122 @@
+/*
+ * llama.h - h2okv for llama.cpp: a llama_context whose KV cache stays within a budget. Works with an
+ * unmodified libllama through its public API.
+ *
+ *   h2okv_llama_options o;
+ *   h2okv_llama_options_init(&o);
+ *   h2okv_llama *h;
+ *   h2okv_llama_create(&h, model, llama_context_default_params(), &o, &error);
+ *   h2okv_llama_decode(h, tokens, n);                  any n: it is split into passes
+ *   llama_get_logits_ith(h2okv_llama_context(h), -1);  logits of the last token, as after llama_decode
+ *
+ * The context has budget + ubatch cells: that is the memory bound, however long the text. After each pass of
+ * at most ubatch tokens every (layer, KV head) evicts down to the budget by itself.
+ *
+ * The one public header that includes llama.cpp's. Errors, threads and memory: see h2okv.h. A h2okv_llama
+ * belongs to one thread at a time; llama.cpp's own threads work inside a call only.
+ */
+#ifndef H2OKV_LLAMA_H
+#define H2OKV_LLAMA_H
+
+#include "h2okv.h"
+
+#include <llama.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct h2okv_llama h2okv_llama;
+
+/* Which query and KV heads choose together. */
+enum h2okv_llama_lanes {
+    H2OKV_LANES_HEAD = 0,  /* each (layer, KV head) for itself: the paper's way, and the best quality */
+    H2OKV_LANES_LAYER = 1, /* one choice a layer */
+    H2OKV_LANES_ALL = 2,   /* one choice for the whole model */
+};
+
+typedef struct h2okv_llama_options {
+    uint32_t size;   /* bytes of this struct that the caller knows */
+    uint32_t lanes;  /* enum h2okv_llama_lanes; default head */
+    uint32_t ubatch; /* most tokens in a pass; default H2OKV_AUTO: the least from 128 up for which
+                        budget + ubatch is a multiple of 256, which llama.cpp computes in any case */
+    const h2okv_options *cache; /* budget, recent, sinks, policy, ...; lanes and cells are set by the adapter
+                                   and must be left at their defaults. NULL: defaults with a budget of 512 */
+} h2okv_llama_options;
+
+H2OKV_API void h2okv_llama_options_init_sized(h2okv_llama_options *options, uint32_t size);
+static inline void h2okv_llama_options_init(h2okv_llama_options *options)
+{
+    h2okv_llama_options_init_sized(options, (uint32_t)sizeof *options);
+}
+
+/* Load ggml's backends, which a prebuilt llama.cpp keeps in files of their own: from `directory`, or when it
+ * is NULL from where libllama itself lies. Call once, before a model is loaded. E_ENGINE: no CPU backend. */
+H2OKV_API int h2okv_llama_load_backends(const char *directory);
+
+/* H2OKV_OK, or E_UNSUPPORTED with `error` naming why this model is refused: recurrent, hybrid, encoder,
+ * diffusion, multi-head latent attention, sliding window; until each of them is tested. */
+H2OKV_API int h2okv_llama_check_model(const struct llama_model *model, h2okv_error *error);
+
+/* Make a context for `model` (not owned; must outlive the result) and attach to it. Of `params` n_ctx,
+ * n_batch, n_ubatch, n_seq_max and flash_attn_type are set by the adapter; cb_eval must be NULL. A probe pass
+ * verifies that every layer is seen and laid out as expected. On failure *out is NULL. Errors: E_INVALID
+ * (options), E_UNSUPPORTED (model), E_NOMEM, E_ENGINE (llama.cpp refused, or is not as required). */
+H2OKV_API int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llama_context_params params,
+                                 const h2okv_llama_options *options, h2okv_error *error);
+H2OKV_API void h2okv_llama_free(h2okv_llama *h); /* NULL is allowed; frees the context */
+
+/* The context, for logits, samplers' input and performance counters. Do not decode with it or change its
+ * memory: the next h2okv call would return E_BROKEN. */
+H2OKV_API struct llama_context *h2okv_llama_context(h2okv_llama *h);
+
+/* Decode n tokens at the positions from h2okv_llama_next_pos on, evicting after each pass. Afterwards the
+ * context holds the logits of the last token. Errors: E_INVALID (n = 0, a token outside the vocabulary:
+ * nothing is decoded), E_STOPPED (the progress callback said so), E_ENGINE, E_NAN: the passes that were
+ * complete count, the one that failed does not; next_pos says how far it came. */
+H2OKV_API int h2okv_llama_decode(h2okv_llama *h, const llama_token *tokens, uint32_t n);
+
+/* The same with the logits of every token: `on_logits` gets each token's [n_vocab] row as its pass ends. */
+typedef void (*h2okv_llama_on_logits)(void *user, uint32_t index, const float *logits);
+H2OKV_API int h2okv_llama_decode_each(h2okv_llama *h, const llama_token *tokens, uint32_t n,
+                                      h2okv_llama_on_logits on_logits, void *user);
+
+/* Called after each pass of a decode with the tokens done so far; false stops the decode before its next
+ * pass. NULL: no callback. */
+typedef bool (*h2okv_llama_on_pass)(void *user, uint32_t done, uint32_t total);
+H2OKV_API void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_pass, void *user);
+
+/* Drop the tokens at positions pos0 and above, so that the next one is decoded at pos0. Exact among the
+ * `recent` newest (see h2okv_cache_trim). With n_lost NULL a cut that would not be exact is refused
+ * (E_UNSUPPORTED); else it is made and *n_lost says how many tokens before it were given up at most. */
+H2OKV_API int h2okv_llama_trim(h2okv_llama *h, int32_t pos0, uint32_t *n_lost);
+
+/* Forget all tokens; the next one has position 0. */
+H2OKV_API void h2okv_llama_clear(h2okv_llama *h);
+
+/* Position of the next token = tokens decoded since create or clear, less those trimmed. */
+H2OKV_API int32_t h2okv_llama_next_pos(const h2okv_llama *h);
+
+typedef struct h2okv_llama_stats {
+    h2okv_cache_stats cache;
+    uint32_t budget, ubatch, cells;      /* cells: what the context really has */
+    uint32_t layers, lanes;              /* lanes over all layers */
+    uint64_t kv_bytes;                   /* K and V tensors of the context */
+    uint64_t kv_bytes_per_token;         /* so a full cache needs this times next_pos */
+    uint64_t engine_us, bookkeeping_us;  /* time in llama_decode without ours, and in observe, plan, moves and
+                                            commit, since create or clear */
+} h2okv_llama_stats;
+H2OKV_API void h2okv_llama_get_stats(const h2okv_llama *h, h2okv_llama_stats *out);
+
+/* The books, to read: h2okv_cache_kept of lane h2okv_llama_lane(h, layer, KV head). */
+H2OKV_API const h2okv_cache *h2okv_llama_cache(const h2okv_llama *h);
+H2OKV_API uint32_t h2okv_llama_lane(const h2okv_llama *h, uint32_t layer, uint32_t head);
+
+/* What the last failed call on this handle had to say; its text is "" before the first failure. */
+H2OKV_API const h2okv_error *h2okv_llama_last_error(const h2okv_llama *h);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
