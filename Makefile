@@ -1,0 +1,59 @@
+# h2okv: a thin front to CMake. Each target works alone on a fresh clone.
+#
+#   make             build/h2okv and the libraries
+#   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
+#   make test        build and run every test
+#   make bench       build and run the benchmarks
+#   make install     into PREFIX (default /usr/local), below DESTDIR
+#   make clean       remove build/; what was fetched stays in the cache folder
+#   make distclean   remove build/ and the cache folder
+#
+# LLAMA=prebuilt (default), source, system, auto or off; LLAMA_DIR=folder for your own llama.cpp: docs/install.md.
+LLAMA  ?= prebuilt
+PREFIX ?= /usr/local
+export LLAMA LLAMA_DIR
+
+JOBS  := $(shell n=$$(nproc); [ $$n -le 8 ] && echo $$n || echo 8)
+CACHE := $(or $(H2OKV_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/h2okv)
+TEXT  ?= build/licences.txt
+
+CONFIGURE = cmake -S . -B build -DH2OKV_CACHE='$(CACHE)' -DH2OKV_LLAMA=$(LLAMA) -DLLAMA_DIR='$(LLAMA_DIR)' \
+            -DCMAKE_INSTALL_PREFIX='$(PREFIX)' $(CMAKE_FLAGS)
+BUILD     = cmake --build build --parallel $(JOBS)
+
+.PHONY: build run test bench install clean distclean help
+
+build:
+	@scripts/setup.sh
+	$(CONFIGURE)
+	$(BUILD) --target product
+
+run:
+	@scripts/setup.sh model
+	$(CONFIGURE)
+	$(BUILD) --target product
+	@[ -f '$(TEXT)' ] || scripts/licences.sh >'$(TEXT)'
+	build/h2okv run -f '$(TEXT)' --budget 512 -n 64
+
+test:
+	@scripts/setup.sh test model
+	$(CONFIGURE) -DH2OKV_TESTS=ON -DH2OKV_CHECKS=ON -DH2OKV_WERROR=ON
+	$(BUILD)
+	cd build && ctest --output-on-failure --no-label-summary --parallel $(JOBS)
+
+bench:
+	@scripts/setup.sh model
+	$(CONFIGURE)
+	$(BUILD) --target bench
+
+install: build
+	cmake --install build
+
+clean:
+	rm -rf build
+
+distclean: clean
+	rm -rf '$(CACHE)'
+
+help:
+	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile | sed '/^LLAMA  /d'

