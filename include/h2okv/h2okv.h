@@ -54,7 +54,7 @@ H2OKV_API const char *h2okv_version(void);
     X(E_FULL, -4, "no free cell: plan and commit first, or give the cache more cells")            \
     X(E_NOMEM, -5, "out of memory")                                                               \
     X(E_ENGINE, -6, "engine does not behave as required")                                         \
-    X(E_NAN, -7, "a weight, mass or rank is NaN or infinite")                                     \
+    X(E_NAN, -7, "a weight or mass is NaN or infinite, or a rank is NaN")                                     \
     X(E_UNSUPPORTED, -8, "not supported")                                                         \
     X(E_STOPPED, -9, "stopped by the caller")                                                     \
     X(E_BROKEN, -100, "engine and cache disagree; the object may only be freed")

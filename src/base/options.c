@@ -1,0 +1,129 @@
+/* options.c - defaults and checks of h2okv_options. Each refusal names the field, its value and what to do. */
+#include "options.h"
+
+#include "memory.h"
+#include "status.h"
+
+#include <string.h>
+
+static const h2okv_options defaults = {
+    .size = (uint32_t)sizeof(h2okv_options),
+    .lanes = 1,
+    .recent = H2OKV_AUTO,
+    .count_self = 1,
+    .decay = 1.0,
+    .policy = "h2o",
+};
+
+void h2okv_options_init_sized(h2okv_options *options, uint32_t size)
+{
+    h2okv_options filled = defaults;
+    filled.size = size;
+    memset(options, 0, size);
+    memcpy(options, &filled, size < sizeof filled ? size : sizeof filled);
+}
+
+static int check_counts(const h2okv_options *o, h2okv_error *error)
+{
+    if (o->lanes == 0) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "lanes", "lanes is 0: there must be at least one lane");
+    }
+    if (o->cells == 0 || o->cells > INT32_MAX) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "cells",
+                           "cells is %u: give the budget plus the tokens of the largest pass", o->cells);
+    }
+    if (o->budget == 0 || o->budget > o->cells) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "budget",
+                           "budget is %u: it must be from 1 to the number of cells, %u", o->budget, o->cells);
+    }
+    return H2OKV_OK;
+}
+
+/* `recent` is resolved here: never H2OKV_AUTO. */
+static int check_shares(const h2okv_options *o, h2okv_error *error)
+{
+    uint32_t recent = o->recent > 0 ? o->recent : 1; /* the newest token always stays */
+    if (recent > o->budget) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "recent", "recent is %u: it must not be over the budget, %u",
+                           o->recent, o->budget);
+    }
+    if (o->sinks > o->budget - recent) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "sinks",
+                           "sinks is %u: sinks + recent (%u) must not be over the budget, %u", o->sinks, recent,
+                           o->budget);
+    }
+    return H2OKV_OK;
+}
+
+static int check_scoring(const h2okv_options *o, h2okv_error *error)
+{
+    if (!(o->decay > 0.0 && o->decay <= 1.0)) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "decay",
+                           "decay is %g: it must be above 0 and at most 1 (1: no decay)", o->decay);
+    }
+    if (o->count_self > 1) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "count_self", "count_self is %u: it must be 0 or 1",
+                           o->count_self);
+    }
+    if (o->heads != H2OKV_HEADS_SUM && o->heads != H2OKV_HEADS_MEAN) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "heads",
+                           "heads is %u: it must be H2OKV_HEADS_SUM or H2OKV_HEADS_MEAN", o->heads);
+    }
+    return H2OKV_OK;
+}
+
+static int check_hooks(const h2okv_options *o, h2okv_error *error)
+{
+    if (o->allocator != NULL && (o->allocator->alloc == NULL || o->allocator->free == NULL)) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "allocator",
+                           "allocator has no alloc or no free function: set both, or leave allocator NULL");
+    }
+    return H2OKV_OK;
+}
+
+static int resolve_policy(h2okv_options *o, h2okv_error *error)
+{
+    if (o->custom_policy == NULL) {
+        o->custom_policy = o->policy != NULL ? h2okv_policy_find(o->policy) : NULL;
+        if (o->custom_policy == NULL) {
+            return h2okv__fail(error, H2OKV_E_INVALID, "policy",
+                               "policy is \"%s\": there is none of that name (see h2okv_policy_name)",
+                               o->policy != NULL ? o->policy : "(null)");
+        }
+    }
+    if (o->custom_policy->size != sizeof(h2okv_policy) || o->custom_policy->rank == NULL) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "custom_policy",
+                           "custom_policy has size %u and %s rank function: it needs sizeof(h2okv_policy) and one",
+                           o->custom_policy->size, o->custom_policy->rank != NULL ? "a" : "no");
+    }
+    return H2OKV_OK;
+}
+
+int h2okv__options_read(h2okv_options *out, const h2okv_options *given, h2okv_error *error)
+{
+    *out = defaults;
+    if (given == NULL || given->size < sizeof given->size) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "size",
+                           "options are missing or have size 0: call h2okv_options_init first");
+    }
+    if (!h2okv__read_sized(out, sizeof *out, given, given->size)) {
+        return h2okv__fail(error, H2OKV_E_INVALID, "size",
+                           "options of %u bytes use a field that this library (%s) does not have", given->size,
+                           H2OKV_VERSION);
+    }
+    out->size = (uint32_t)sizeof *out;
+    if (out->recent == H2OKV_AUTO) {
+        out->recent = out->budget / 2;
+    }
+    int status = check_counts(out, error);
+    status = status != H2OKV_OK ? status : check_shares(out, error);
+    status = status != H2OKV_OK ? status : check_scoring(out, error);
+    status = status != H2OKV_OK ? status : check_hooks(out, error);
+    return status != H2OKV_OK ? status : resolve_policy(out, error);
+}
+
+int h2okv_options_check(const h2okv_options *options, h2okv_error *error)
+{
+    h2okv_options read;
+    return h2okv__options_read(&read, options, error);
+}

@@ -1,0 +1,92 @@
+/*
+ * cache.h - the cache's own view of itself; nothing outside src/core includes it.
+ *
+ *   shared by all lanes                          for each lane
+ *   engine_pos[cell]  the engine's position      pos[cell]    position of the token that lies there, -1: hole
+ *   engine_order[k]   cells by engine position   score[cell]  attention it received so far, 0: hole
+ *                                                order[k]     cells by rising position of their tokens
+ *
+ *   engine_order:  | oldest ... | fresh ... newest |      fresh: the n_fresh tokens that admit took last
+ *                  0            live - n_fresh     live
+ *
+ * Invariants, between calls:
+ *   - engine_pos[c] < 0 exactly where every lane's pos[c] < 0; live counts the others, in each lane.
+ *   - engine positions are an unbroken window of those admitted (evict frees the oldest, trim the newest).
+ *   - a token among the `recent` newest lies, in every lane, in the cell it was admitted to.
+ */
+#ifndef H2OKV_CORE_CACHE_H
+#define H2OKV_CORE_CACHE_H
+
+#include "h2okv/advanced.h"
+
+#include "base/memory.h"
+
+enum { H2OKV__HOLE = -1 };
+
+/* A token that the selector may give up; see select.c. */
+typedef struct h2okv__candidate {
+    double rank;
+    uint32_t guard; /* 0: open to ranks, 1: in grace, 2: recent or sink */
+    uint32_t index; /* in the lane's order */
+} h2okv__candidate;
+
+struct h2okv_cache {
+    h2okv_options options; /* read and resolved */
+    h2okv_policy policy;
+    h2okv_allocator allocator; /* used when has_allocator */
+    bool has_allocator;
+    size_t bytes;
+
+    /* the same for every lane */
+    uint32_t live, peak_live;
+    uint32_t n_fresh;    /* tokens that the last admit took */
+    uint32_t n_observed; /* lanes observed since then */
+    int32_t pass_first;  /* first position admitted in this pass, H2OKV__HOLE: none yet */
+    uint64_t admitted, evicted, moves, passes, epoch;
+    int32_t *engine_pos;     /* [cells] */
+    uint32_t *engine_order;  /* [cells] */
+    int32_t *grace_first;    /* [grace] ring: first position of the pass, by passes % grace */
+
+    /* [lanes][cells] */
+    int32_t *pos;
+    double *score;
+    uint32_t *order;
+    uint8_t *observed; /* [lanes] */
+
+    /* scratch of one call */
+    double *mass;                /* [cells] */
+    double *rank;                /* [cells] */
+    h2okv__candidate *candidate; /* [cells] */
+    uint8_t *mark;               /* [cells], all 0 between calls */
+
+    h2okv_plan plan;
+    uint32_t plan_kind; /* enum h2okv_event_kind */
+    int32_t plan_cut;   /* a trim's pos0, else INT32_MAX */
+    h2okv_move *move;   /* [lanes][cells / 2] at most */
+    int32_t *freed_pos; /* [cells] */
+};
+
+/* One lane's rows of the arrays above. */
+typedef struct h2okv__lane {
+    uint32_t index;
+    int32_t *pos;
+    double *score;
+    uint32_t *order;
+} h2okv__lane;
+
+h2okv__lane h2okv__lane_of(const h2okv_cache *cache, uint32_t lane);
+
+/* First position admitted in this pass; while nothing is, the first that could be. */
+int32_t h2okv__pass_first(const h2okv_cache *cache);
+
+/* lane.c: one token in a lane's books. `live` is what the lane holds before the call. */
+void h2okv__lane_append(const h2okv__lane *lane, uint32_t live, uint32_t cell, int32_t pos);
+void h2okv__lane_remove(const h2okv__lane *lane, uint32_t live, uint32_t cell);
+void h2okv__lane_rename(const h2okv__lane *lane, uint32_t live, uint32_t from, uint32_t to);
+uint32_t h2okv__lane_count_below(const h2okv__lane *lane, uint32_t live, int32_t pos);
+
+/* select.c: choose n of the lane's tokens order[0..n_among) to give up; their candidates come first in
+ * cache->candidate. E_NAN when the policy ranks with a NaN. */
+int h2okv__select(h2okv_cache *cache, const h2okv__lane *lane, uint32_t n_among, uint32_t n);
+
+#endif

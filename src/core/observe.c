@@ -1,0 +1,194 @@
+/*
+ * observe.c - attention weights become mass, and mass becomes score.
+ *
+ *   weights [heads][queries][columns]  --sum over heads and queries-->  mass [columns]  --fold-->  score [cells]
+ *
+ * All sums are double and their order is fixed (query by query from the newest, head by head), so the same
+ * weights give the same bits on every machine: this file is compiled without contraction of a*b+c.
+ */
+#include "cache.h"
+
+#include <string.h>
+
+/* Below this a decayed score is 0, so that idle tokens become equal and no number is subnormal. */
+static const double smallest_score = 1e-30;
+
+/* Which column holds the cell's weights; `columns` when none does. */
+static uint32_t column_of_cell(const h2okv_weights *w, uint32_t cell)
+{
+    if (w->cell_of_column == NULL) {
+        return cell < w->columns ? cell : w->columns;
+    }
+    uint32_t i = 0;
+    while (i < w->columns && w->cell_of_column[i] != cell) {
+        i++;
+    }
+    return i;
+}
+
+static void add_row(double *restrict mass, const float *restrict row, uint32_t columns)
+{
+    for (uint32_t i = 0; i < columns; i++) {
+        mass[i] += (double)row[i];
+    }
+}
+
+static void add_row_weighed(double *restrict mass, const float *restrict row, uint32_t columns, double factor)
+{
+    for (uint32_t i = 0; i < columns; i++) {
+        mass[i] += (double)row[i] * factor;
+    }
+}
+
+/* One query's rows of all heads; its weight on itself is left out when it does not count. */
+static void add_query(const h2okv_cache *c, const h2okv_weights *w, uint32_t query, double factor)
+{
+    uint32_t own_cell = c->engine_order[c->live - c->n_fresh + query];
+    uint32_t own = c->options.count_self ? w->columns : column_of_cell(w, own_cell);
+    double without_self = own < w->columns ? c->mass[own] : 0.0;
+    for (uint32_t h = 0; h < w->heads; h++) {
+        const float *row = w->data + h * w->head_stride + query * w->query_stride;
+        if (factor < 1.0) {
+            add_row_weighed(c->mass, row, w->columns, factor);
+        } else {
+            add_row(c->mass, row, w->columns);
+        }
+    }
+    if (own < w->columns) {
+        c->mass[own] = without_self;
+    }
+}
+
+static void sum_weights(const h2okv_cache *c, const h2okv_weights *w)
+{
+    memset(c->mass, 0, w->columns * sizeof *c->mass);
+    double factor = 1.0;
+    for (uint32_t back = 0; back < w->queries; back++) {
+        add_query(c, w, w->queries - 1 - back, factor);
+        factor *= c->options.decay;
+    }
+    if (c->options.heads == H2OKV_HEADS_MEAN && w->heads > 1) {
+        for (uint32_t i = 0; i < w->columns; i++) {
+            c->mass[i] /= w->heads;
+        }
+    }
+}
+
+/* All exponent bits set: infinity or NaN. Integers, because the compiler may reorder and widen these. */
+static uint64_t not_finite(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & 0x7FF0000000000000u) == 0x7FF0000000000000u;
+}
+
+static bool all_finite(const h2okv__lane *lane, const double *mass, const uint32_t *cell_of_column, uint32_t n)
+{
+    uint64_t bad = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t cell = cell_of_column != NULL ? cell_of_column[i] : i;
+        bad |= not_finite(mass[i]) & (uint64_t)(lane->pos[cell] >= 0);
+    }
+    return bad == 0;
+}
+
+static void decay_scores(const h2okv_cache *c, const h2okv__lane *lane)
+{
+    double factor = 1.0;
+    for (uint32_t i = 0; i < c->n_fresh; i++) {
+        factor *= c->options.decay;
+    }
+    for (uint32_t i = 0; i < c->options.cells; i++) {
+        double decayed = lane->score[i] * factor;
+        lane->score[i] = decayed < smallest_score && decayed > -smallest_score ? 0.0 : decayed;
+    }
+}
+
+static void add_mass(const h2okv__lane *lane, const double *mass, const uint32_t *cell_of_column, uint32_t n)
+{
+    if (cell_of_column == NULL) {
+        for (uint32_t i = 0; i < n; i++) {
+            lane->score[i] = lane->pos[i] >= 0 ? lane->score[i] + mass[i] : 0.0;
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t cell = cell_of_column[i];
+        lane->score[cell] = lane->pos[cell] >= 0 ? lane->score[cell] + mass[i] : 0.0;
+    }
+}
+
+static int fold(h2okv_cache *c, uint32_t lane_index, const uint32_t *cell_of_column, uint32_t columns)
+{
+    h2okv__lane lane = h2okv__lane_of(c, lane_index);
+    if (!all_finite(&lane, c->mass, cell_of_column, columns)) {
+        return H2OKV_E_NAN;
+    }
+    if (c->options.decay < 1.0) {
+        decay_scores(c, &lane);
+    }
+    add_mass(&lane, c->mass, cell_of_column, columns);
+    c->observed[lane_index] = 1;
+    c->n_observed++;
+    c->epoch++;
+    return H2OKV_OK;
+}
+
+static int check_observable(const h2okv_cache *c, uint32_t lane)
+{
+    if (lane >= c->options.lanes) {
+        return H2OKV_E_INVALID;
+    }
+    return c->n_fresh == 0 || c->observed[lane] ? H2OKV_E_ORDER : H2OKV_OK;
+}
+
+static bool columns_reach_all_tokens(const h2okv_cache *c, uint32_t columns)
+{
+    for (uint32_t i = columns; i < c->options.cells; i++) {
+        if (c->engine_pos[i] >= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int check_weights(const h2okv_cache *c, const h2okv_weights *w)
+{
+    bool shaped = w != NULL && w->data != NULL && w->heads > 0 && w->queries == c->n_fresh &&
+                  w->columns <= c->options.cells;
+    if (!shaped) {
+        return H2OKV_E_INVALID;
+    }
+    if (w->cell_of_column == NULL) {
+        return columns_reach_all_tokens(c, w->columns) ? H2OKV_OK : H2OKV_E_INVALID;
+    }
+    for (uint32_t i = 0; i < w->columns; i++) {
+        if (w->cell_of_column[i] >= c->options.cells) {
+            return H2OKV_E_INVALID;
+        }
+    }
+    return H2OKV_OK;
+}
+
+int h2okv_cache_observe(h2okv_cache *c, uint32_t lane, const h2okv_weights *w)
+{
+    int status = check_observable(c, lane);
+    status = status != H2OKV_OK ? status : check_weights(c, w);
+    if (status != H2OKV_OK) {
+        return status;
+    }
+    sum_weights(c, w);
+    return fold(c, lane, w->cell_of_column, w->columns);
+}
+
+int h2okv_cache_observe_mass(h2okv_cache *c, uint32_t lane, const float *mass)
+{
+    int status = check_observable(c, lane);
+    if (status != H2OKV_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < c->options.cells; i++) {
+        c->mass[i] = mass != NULL ? (double)mass[i] : 0.0;
+    }
+    return fold(c, lane, NULL, c->options.cells);
+}
