@@ -10,7 +10,7 @@ cd "${1:-$(dirname "$0")/..}"
 table='
 include        : include c
 include-llama  : include engine
-base           : include c
+base           : include include-advanced c
 kernels        : base include c isa
 policies       : include-advanced c
 core           : base kernels include include-advanced c
@@ -64,6 +64,7 @@ function target(file, name, quoted,    dir) {
     if (quoted && exists(plain(dir name))) return layer_of_file(plain(dir name))
     if (exists("include/" name)) return layer_of_file("include/" name)
     if (exists(plain("src/" name))) return layer_of_file(plain("src/" name))
+    if (exists(plain("tests/" name))) return layer_of_file(plain("tests/" name))
     return quoted && layer_of_system(name) != "engine" ? "unknown file" : layer_of_system(name)
 }
 

@@ -18,7 +18,7 @@ report "exported, but no public h2okv_ name" \
 report "defined in the static library without the prefix h2okv" \
     "$(nm --extern-only --defined-only "$2" | awk 'NF == 3 && $3 !~ /^h2okv_/ { print "  " $3 }')"
 report "writable globals" \
-    "$(nm "$2" | awk 'NF == 3 && $2 ~ /^[BbDdCSs]$/ { print "  " $3 }')"
+    "$(objdump -t "$2" | grep -E ' O (\.t?(data|bss)|\*COM\*)' | grep -v ' \.data\.rel\.ro' | awk '{ print "  " $NF }')"
 report "used, but the library does no I/O, reads no environment and no clock" \
     "$(nm --undefined-only "$2" | awk '{ print $2 }' | sort -u |
        grep -E '^(f?open|f?read|f?write|f?printf|vf?printf|puts|fputs|fputc|putchar|perror|(secure_)?getenv|exit|abort|time|clock|clock_gettime|rand|random|stdout|stderr|stdin)$' | sed 's/^/  /')"

@@ -99,5 +99,29 @@ for text in /ho''me/me /ro''ot/x https://files.np''m.example py''pi.org; do
     expect style 'README.md:1:'
 done
 
+symbols() { # CODE WORDS: a library of this code is refused and the words are said; no WORDS: it passes
+    fresh
+    echo "$1" >"$tree/a.c"
+    cc -fPIC -fvisibility=hidden -c "$tree/a.c" -o "$tree/a.o"
+    cc -shared "$tree/a.o" -o "$tree/liba.so"
+    ar rc "$tree/liba.a" "$tree/a.o"
+    out=$("$root/scripts/check-symbols.sh" "$tree/liba.so" "$tree/liba.a" 2>&1)
+    status=$?
+    expected=${2:+1}
+    [ $status = "${expected:-0}" ] && echo "$out" | grep -q "^ *$2$" && return
+    echo "check-symbols: expected '${2:-success}' for '$1', exit $status, it said: $out"
+    failures=$((failures + 1))
+}
+public='__attribute__((visibility("default")))'
+symbols "$public int h2okv_f(void) { return 0; } static const char *const names[] = {\"a\"};
+         const char *h2okv__name(int i) { return names[i]; }" ''
+symbols "$public int foreign(void) { return 0; }" foreign
+symbols "$public int h2okv__f(void) { return 0; }" h2okv__f
+symbols "int foreign(void) { return 0; }" foreign
+symbols "int h2okv__f(void) { static int calls; return calls++; }" 'calls.*'
+symbols "int h2okv__count;" h2okv__count
+symbols "int puts(const char *); int h2okv__f(void) { return puts(\"x\"); }" puts
+symbols "char *getenv(const char *); char *h2okv__f(void) { return getenv(\"x\"); }" getenv
+
 [ $failures = 0 ] && echo "all checks find what they are for"
 [ $failures = 0 ]
