@@ -12,6 +12,7 @@
 LLAMA  ?= prebuilt
 PREFIX ?= /usr/local
 export LLAMA LLAMA_DIR
+MAKEFLAGS += --no-print-directory
 
 JOBS  := $(shell n=$$(nproc); [ $$n -le 8 ] && echo $$n || echo 8)
 CACHE := $(or $(H2OKV_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/h2okv)
