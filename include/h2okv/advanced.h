@@ -1,5 +1,6 @@
 /*
- * advanced.h - policies of your own, and a look into a lane without a copy. May change between minor versions.
+ * advanced.h - policies of your own, and a look into a lane without a copy, and the one way in
+ * which the library reports errors. May change between minor versions.
  *
  * A policy only ranks. One selector protects sinks, recent tokens and tokens in grace, breaks ties and picks,
  * so that no policy can get these wrong. See src/policies/ for the built-in ones, which use nothing but this.
@@ -11,6 +12,12 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define H2OKV_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define H2OKV_PRINTF(text, first)
 #endif
 
 /* A lane as it is now; valid until the next call that changes the cache. */
@@ -43,6 +50,11 @@ struct h2okv_policy {
      * gives the same sets. */
     const double *(*rank)(const h2okv_lane_view *lane, double *scratch);
 };
+
+/* Fill `error` (NULL is allowed) as printf does and return `status`: for engines and policies that report as the
+ * library does, in one line: return h2okv_error_set(error, H2OKV_E_ENGINE, "field", "text"). */
+H2OKV_API int h2okv_error_set(h2okv_error *error, int status, const char *field, const char *format, ...)
+    H2OKV_PRINTF(4, 5);
 
 /* The built-in policy of that name, or NULL. */
 H2OKV_API const h2okv_policy *h2okv_policy_find(const char *name);

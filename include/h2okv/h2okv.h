@@ -124,6 +124,8 @@ typedef struct h2okv_options {
                             the budget allows; default 0 */
     uint32_t count_self; /* whether a token's weight on itself counts; default 1 */
     uint32_t heads;      /* enum h2okv_heads; default sum */
+    uint32_t parts;      /* times each lane is observed after an admit, for a lane that spans several layers;
+                            default 1 */
     double decay;        /* factor on old scores per token, in (0, 1]; default 1 = plain H2O */
     uint64_t seed;       /* for policies that draw numbers; default 0 */
     const char *policy;  /* a name that h2okv_policy_name lists; default "h2o" */
@@ -200,7 +202,8 @@ H2OKV_API int h2okv_cache_admit(h2okv_cache *cache, const uint32_t *cell, const 
 
 /* Add to a lane's scores the attention that each cell received from the tokens just admitted:
  *     score = score * decay^n + sum over heads and queries q of weight[q][cell] * decay^(n - 1 - q)
- * (Zhang et al. 2023, section 4.2, accumulated scores; the decay is ours). Once for each lane and admit.
+ * (Zhang et al. 2023, section 4.2, accumulated scores; the decay is ours). Once for each lane and admit (options.parts times: the
+ * decay is applied the first time).
  * Weights of holes are not read as attention. Sums are double, in a fixed order. Errors: E_INVALID (shape, or
  * fewer columns than a live cell needs), E_NAN, E_ORDER (nothing admitted, or observed already). */
 H2OKV_API int h2okv_cache_observe(h2okv_cache *cache, uint32_t lane, const h2okv_weights *weights);
@@ -235,9 +238,9 @@ H2OKV_API uint32_t h2okv_cache_kept(const h2okv_cache *cache, uint32_t lane, int
 /* ---- The store: an engine of its own ------------------------------------------------------------------ */
 
 /*
- * K and V of `batch` independent sequences and `layers` layers, each within its own budget. It is the class
- * that the H2O demonstration code defines, in C: update() takes a token's K and V and the attention weights
- * over the tokens before it.
+ * K and V of `batch` independent sequences and `layers` layers. Each sequence keeps within the budget in each
+ * layer, by its own scores. It is the class that the H2O demonstration code defines, in C: update() takes a
+ * token's K and V and the attention weights over the tokens before it.
  */
 typedef struct h2okv_store h2okv_store;
 
@@ -245,7 +248,8 @@ enum h2okv_type { /* how K and V are held */
     H2OKV_TYPE_F32 = 0,
     H2OKV_TYPE_F16 = 1,
     H2OKV_TYPE_BF16 = 2,
-    H2OKV_TYPE_Q8_0 = 3, /* blocks of 32: an f16 scale and 32 int8; head_dim must be a multiple of 32 */
+    H2OKV_TYPE_Q8_0 = 3, /* blocks of 32: an f16 scale and 32 int8; head_dim must be a multiple of 32. A block
+                            with a NaN or an infinity in it becomes NaN */
 };
 
 typedef struct h2okv_shape {
@@ -265,7 +269,10 @@ static inline void h2okv_shape_init(h2okv_shape *shape)
     h2okv_shape_init_sized(shape, (uint32_t)sizeof *shape);
 }
 
-/* `options`: lanes must be left at its default; cells 0 means budget + 1, which is what update() needs. */
+/* `options` are those of each sequence in each layer. lanes must be left at its default; cells 0 means
+ * budget + 1, which is what update() needs (policy "full": as many as the longest text). count_self changes
+ * nothing. on_event gets the lane (sequence * layers + layer) * lanes + lane of the layer.
+ * bytes: exactly what create asks of the allocator, all together. */
 H2OKV_API int h2okv_store_bytes(const h2okv_shape *shape, const h2okv_options *options, size_t *bytes);
 H2OKV_API int h2okv_store_create(h2okv_store **out, const h2okv_shape *shape, const h2okv_options *options,
                                  h2okv_error *error);
@@ -274,24 +281,34 @@ H2OKV_API void h2okv_store_clear(h2okv_store *store);
 
 /* One new token in each sequence of a layer, then eviction down to the budget.
  *   key, value  [batch][heads][head_dim]
- *   weights     [batch][heads * group][current size], columns by rising position: what the new token's query
- *               gave each earlier token. NULL while the layer is empty, or when the policy needs no scores.
- * The new token starts at score 0 and its position is the number of tokens seen before it.
- * All or nothing: on an error no sequence has changed. Errors: E_INVALID, E_NAN, E_FULL (policy "full"). */
+ *   weights     [batch][heads * group][h2okv_store_size]: what the new token's query gave each earlier token.
+ *               Column i is the i-th token by rising position, in the lane of that query head; with
+ *               lane_per_head the tokens of a column differ from lane to lane. NULL is allowed while the
+ *               layer is empty, and with policies that need no scores.
+ * The new token starts at score 0 and its position is h2okv_store_next_pos.
+ * All or nothing: on an error no sequence has changed. Errors: E_INVALID, E_NAN (a weight), E_FULL (policy
+ * "full", or 2^31 tokens), E_BROKEN (a custom policy's rank was NaN when the token was in). */
 H2OKV_API int h2okv_store_update(h2okv_store *store, uint32_t layer, const float *key, const float *value,
                                  const float *weights);
 
-/* Drop positions pos0 and above in every sequence and layer; see h2okv_cache_trim. */
+/* Drop positions pos0 and above in every sequence and layer; see h2okv_cache_trim. The next token then gets
+ * position pos0, if that many were seen. Evicted tokens do not come back. All or nothing. Errors: E_INVALID
+ * (pos0 < 0), E_NAN (a custom policy's rank), E_BROKEN (as in update). */
 H2OKV_API int h2okv_store_trim(h2okv_store *store, int32_t pos0);
 
-H2OKV_API uint32_t h2okv_store_size(const h2okv_store *store, uint32_t layer);     /* tokens held now */
-H2OKV_API uint32_t h2okv_store_max_size(const h2okv_store *store);                 /* tokens after an update */
-H2OKV_API int32_t h2okv_store_next_pos(const h2okv_store *store, uint32_t layer);  /* tokens seen so far */
+/* Tokens a sequence holds now; 0 when there is no such sequence or layer. All sequences of a layer hold
+ * equally many, until a trim goes further back than the `recent` newest: there one may have kept more than
+ * another. */
+H2OKV_API uint32_t h2okv_store_sequence_size(const h2okv_store *store, uint32_t sequence, uint32_t layer);
+
+H2OKV_API uint32_t h2okv_store_size(const h2okv_store *store, uint32_t layer);    /* the largest of these */
+H2OKV_API uint32_t h2okv_store_max_size(const h2okv_store *store);                /* the most after an update */
+H2OKV_API int32_t h2okv_store_next_pos(const h2okv_store *store, uint32_t layer); /* of the next token */
 
 /* Copies by rising position, of one sequence and layer, into the caller's arrays; values are converted to
- * float. Errors: E_INVALID (no such sequence or layer).
- *   keys, values   [heads][size][head_dim]
- *   positions      [lanes][size]      lanes = lane_per_head ? heads : 1
+ * float. Errors: E_INVALID (no such sequence or layer, or out is NULL).
+ *   keys, values   [heads][size][head_dim]    size = h2okv_store_sequence_size
+ *   positions      [lanes][size]              lanes = lane_per_head ? heads : 1
  *   scores         [lanes][size] */
 H2OKV_API int h2okv_store_keys(const h2okv_store *store, uint32_t sequence, uint32_t layer, float *out);
 H2OKV_API int h2okv_store_values(const h2okv_store *store, uint32_t sequence, uint32_t layer, float *out);

@@ -2,7 +2,6 @@
 #include "options.h"
 
 #include "memory.h"
-#include "status.h"
 
 #include <string.h>
 
@@ -11,6 +10,7 @@ static const h2okv_options defaults = {
     .lanes = 1,
     .recent = H2OKV_AUTO,
     .count_self = 1,
+    .parts = 1,
     .decay = 1.0,
     .policy = "h2o",
 };
@@ -26,14 +26,14 @@ void h2okv_options_init_sized(h2okv_options *options, uint32_t size)
 static int check_counts(const h2okv_options *o, h2okv_error *error)
 {
     if (o->lanes == 0) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "lanes", "lanes is 0: there must be at least one lane");
+        return h2okv_error_set(error, H2OKV_E_INVALID, "lanes", "lanes is 0: there must be at least one lane");
     }
     if (o->cells == 0 || o->cells > INT32_MAX) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "cells",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "cells",
                            "cells is %u: give the budget plus the tokens of the largest pass", o->cells);
     }
     if (o->budget == 0 || o->budget > o->cells) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "budget",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "budget",
                            "budget is %u: it must be from 1 to the number of cells, %u", o->budget, o->cells);
     }
     return H2OKV_OK;
@@ -44,11 +44,11 @@ static int check_shares(const h2okv_options *o, h2okv_error *error)
 {
     uint32_t recent = o->recent > 0 ? o->recent : 1; /* the newest token always stays */
     if (recent > o->budget) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "recent", "recent is %u: it must not be over the budget, %u",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "recent", "recent is %u: it must not be over the budget, %u",
                            o->recent, o->budget);
     }
     if (o->sinks > o->budget - recent) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "sinks",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "sinks",
                            "sinks is %u: sinks + recent (%u) must not be over the budget, %u", o->sinks, recent,
                            o->budget);
     }
@@ -58,16 +58,19 @@ static int check_shares(const h2okv_options *o, h2okv_error *error)
 static int check_scoring(const h2okv_options *o, h2okv_error *error)
 {
     if (!(o->decay > 0.0 && o->decay <= 1.0)) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "decay",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "decay",
                            "decay is %g: it must be above 0 and at most 1 (1: no decay)", o->decay);
     }
     if (o->count_self > 1) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "count_self", "count_self is %u: it must be 0 or 1",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "count_self", "count_self is %u: it must be 0 or 1",
                            o->count_self);
     }
     if (o->heads != H2OKV_HEADS_SUM && o->heads != H2OKV_HEADS_MEAN) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "heads",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "heads",
                            "heads is %u: it must be H2OKV_HEADS_SUM or H2OKV_HEADS_MEAN", o->heads);
+    }
+    if (o->parts == 0) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "parts", "parts is 0: each lane is observed at least once");
     }
     return H2OKV_OK;
 }
@@ -75,7 +78,7 @@ static int check_scoring(const h2okv_options *o, h2okv_error *error)
 static int check_hooks(const h2okv_options *o, h2okv_error *error)
 {
     if (o->allocator != NULL && (o->allocator->alloc == NULL || o->allocator->free == NULL)) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "allocator",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "allocator",
                            "allocator has no alloc or no free function: set both, or leave allocator NULL");
     }
     return H2OKV_OK;
@@ -86,13 +89,13 @@ static int resolve_policy(h2okv_options *o, h2okv_error *error)
     if (o->custom_policy == NULL) {
         o->custom_policy = o->policy != NULL ? h2okv_policy_find(o->policy) : NULL;
         if (o->custom_policy == NULL) {
-            return h2okv__fail(error, H2OKV_E_INVALID, "policy",
+            return h2okv_error_set(error, H2OKV_E_INVALID, "policy",
                                "policy is \"%s\": there is none of that name (see h2okv_policy_name)",
                                o->policy != NULL ? o->policy : "(null)");
         }
     }
     if (o->custom_policy->size != sizeof(h2okv_policy) || o->custom_policy->rank == NULL) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "custom_policy",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "custom_policy",
                            "custom_policy has size %u and %s rank function: it needs sizeof(h2okv_policy) and one",
                            o->custom_policy->size, o->custom_policy->rank != NULL ? "a" : "no");
     }
@@ -103,11 +106,11 @@ int h2okv__options_read(h2okv_options *out, const h2okv_options *given, h2okv_er
 {
     *out = defaults;
     if (given == NULL || given->size < sizeof given->size) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "size",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "size",
                            "options are missing or have size 0: call h2okv_options_init first");
     }
     if (!h2okv__read_sized(out, sizeof *out, given, given->size)) {
-        return h2okv__fail(error, H2OKV_E_INVALID, "size",
+        return h2okv_error_set(error, H2OKV_E_INVALID, "size",
                            "options of %u bytes use a field that this library (%s) does not have", given->size,
                            H2OKV_VERSION);
     }

@@ -1,5 +1,5 @@
 /* status.c - status numbers as text, and the error struct that carries more. */
-#include "status.h"
+#include "h2okv/advanced.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ const char *h2okv_strerror(int status)
     }
 }
 
-int h2okv__fail(h2okv_error *error, int status, const char *field, const char *format, ...)
+int h2okv_error_set(h2okv_error *error, int status, const char *field, const char *format, ...)
 {
     if (error != NULL) {
         va_list arguments;

@@ -2,7 +2,6 @@
 #include "cache.h"
 
 #include "base/options.h"
-#include "base/status.h"
 
 #include <string.h>
 
@@ -26,7 +25,7 @@ static parts place_parts(const h2okv_options *o)
     p.pos = h2okv__place(layout, all, sizeof(int32_t));
     p.score = h2okv__place(layout, all, sizeof(double));
     p.order = h2okv__place(layout, all, sizeof(uint32_t));
-    p.observed = h2okv__place(layout, o->lanes, sizeof(uint8_t));
+    p.observed = h2okv__place(layout, o->lanes, sizeof(uint32_t));
     p.mass = h2okv__place(layout, cells, sizeof(double));
     p.rank = h2okv__place(layout, cells, sizeof(double));
     p.candidate = h2okv__place(layout, cells, sizeof(h2okv__candidate));
@@ -61,7 +60,7 @@ static void point_to_parts(h2okv_cache *c, const parts *p)
     c->pos = (int32_t *)(void *)(block + p->pos);
     c->score = (double *)(void *)(block + p->score);
     c->order = (uint32_t *)(void *)(block + p->order);
-    c->observed = block + p->observed;
+    c->observed = (uint32_t *)(void *)(block + p->observed);
     c->mass = (double *)(void *)(block + p->mass);
     c->rank = (double *)(void *)(block + p->rank);
     c->candidate = (h2okv__candidate *)(void *)(block + p->candidate);
@@ -81,7 +80,7 @@ int h2okv_cache_create(h2okv_cache **out, const h2okv_options *options, h2okv_er
     parts p = place_parts(&read);
     h2okv_cache *c = p.layout.overflow ? NULL : h2okv__alloc(read.allocator, p.layout.bytes);
     if (c == NULL) {
-        return h2okv__fail(error, H2OKV_E_NOMEM, "cells",
+        return h2okv_error_set(error, H2OKV_E_NOMEM, "cells",
                            "no memory for the books of %u lanes x %u cells: use a smaller budget", read.lanes,
                            read.cells);
     }
@@ -117,7 +116,7 @@ void h2okv_cache_clear(h2okv_cache *c)
         c->pos[i] = H2OKV__HOLE;
         c->score[i] = 0.0;
     }
-    memset(c->observed, 0, c->options.lanes);
+    memset(c->observed, 0, c->options.lanes * sizeof *c->observed);
     c->live = c->peak_live = c->n_fresh = c->n_observed = 0;
     c->pass_first = H2OKV__HOLE;
     c->admitted = c->evicted = c->moves = c->passes = 0;
@@ -179,7 +178,7 @@ int h2okv_cache_admit(h2okv_cache *c, const uint32_t *cell, const int32_t *pos, 
             h2okv__lane_append(&lane, c->live + i, cell[i], pos[i]);
         }
     }
-    memset(c->observed, 0, c->options.lanes);
+    memset(c->observed, 0, c->options.lanes * sizeof *c->observed);
     c->live += n;
     c->peak_live = c->live > c->peak_live ? c->live : c->peak_live;
     c->n_fresh = n;

@@ -40,7 +40,7 @@ struct h2okv_cache {
     /* the same for every lane */
     uint32_t live, peak_live;
     uint32_t n_fresh;    /* tokens that the last admit took */
-    uint32_t n_observed; /* lanes observed since then */
+    uint32_t n_observed; /* lanes observed in full since then */
     int32_t pass_first;  /* first position admitted in this pass, H2OKV__HOLE: none yet */
     uint64_t admitted, evicted, moves, passes, epoch;
     int32_t *engine_pos;     /* [cells] */
@@ -51,7 +51,7 @@ struct h2okv_cache {
     int32_t *pos;
     double *score;
     uint32_t *order;
-    uint8_t *observed; /* [lanes] */
+    uint32_t *observed; /* [lanes] times since the last admit */
 
     /* scratch of one call */
     double *mass;                /* [cells] */

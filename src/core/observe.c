@@ -124,12 +124,12 @@ static int fold(h2okv_cache *c, uint32_t lane_index, const uint32_t *cell_of_col
     if (!all_finite(&lane, c->mass, cell_of_column, columns)) {
         return H2OKV_E_NAN;
     }
-    if (c->options.decay < 1.0) {
+    if (c->options.decay < 1.0 && c->observed[lane_index] == 0) {
         decay_scores(c, &lane);
     }
     add_mass(&lane, c->mass, cell_of_column, columns);
-    c->observed[lane_index] = 1;
-    c->n_observed++;
+    c->observed[lane_index]++;
+    c->n_observed += c->observed[lane_index] == c->options.parts;
     c->epoch++;
     return H2OKV_OK;
 }
@@ -139,7 +139,7 @@ static int check_observable(const h2okv_cache *c, uint32_t lane)
     if (lane >= c->options.lanes) {
         return H2OKV_E_INVALID;
     }
-    return c->n_fresh == 0 || c->observed[lane] ? H2OKV_E_ORDER : H2OKV_OK;
+    return c->n_fresh == 0 || c->observed[lane] == c->options.parts ? H2OKV_E_ORDER : H2OKV_OK;
 }
 
 static bool columns_reach_all_tokens(const h2okv_cache *c, uint32_t columns)
