@@ -269,7 +269,7 @@ static inline void h2okv_shape_init(h2okv_shape *shape)
     h2okv_shape_init_sized(shape, (uint32_t)sizeof *shape);
 }
 
-/* `options` are those of each sequence in each layer. lanes must be left at its default; cells 0 means
+/* `options` are those of each sequence in each layer. lanes and parts must be left at 1; cells 0 means
  * budget + 1, which is what update() needs (policy "full": as many as the longest text). count_self changes
  * nothing. on_event gets the lane (sequence * layers + layer) * lanes + lane of the layer.
  * bytes: exactly what create asks of the allocator, all together. */

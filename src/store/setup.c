@@ -37,11 +37,12 @@ static int check_type(const char *field, uint32_t type, uint32_t head_dim, h2okv
 {
     if (type > H2OKV_TYPE_Q8_0) {
         return h2okv_error_set(error, H2OKV_E_INVALID, field, "%s is %u: it must be one of enum h2okv_type",
-                           field, type);
+                               field, type);
     }
     if (h2okv__row_bytes(type, head_dim) == 0) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "head_dim",
-                           "head_dim is %u: %s q8_0 needs a multiple of 32 (or choose f16)", head_dim, field);
+                               "head_dim is %u: %s q8_0 needs a multiple of 32 (or choose f16)", head_dim,
+                               field);
     }
     return H2OKV_OK;
 }
@@ -57,16 +58,17 @@ static int check_shape(const h2okv_shape *s, h2okv_error *error)
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (counts[i].value == 0 || counts[i].value > INT32_MAX) {
             return h2okv_error_set(error, H2OKV_E_INVALID, counts[i].field,
-                               "%s is %u: it must be from 1 to 2147483647", counts[i].field, counts[i].value);
+                                   "%s is %u: it must be from 1 to 2147483647", counts[i].field,
+                                   counts[i].value);
         }
     }
     if ((uint64_t)s->heads * s->group > INT32_MAX) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "group",
-                           "group is %u: heads (%u) * group is over 2147483647", s->group, s->heads);
+                               "group is %u: heads (%u) * group is over 2147483647", s->group, s->heads);
     }
     if (s->lane_per_head > 1) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "lane_per_head", "lane_per_head is %u: it must be 0 or 1",
-                           s->lane_per_head);
+        return h2okv_error_set(error, H2OKV_E_INVALID, "lane_per_head",
+                               "lane_per_head is %u: it must be 0 or 1", s->lane_per_head);
     }
     int status = check_type("type_k", s->type_k, s->head_dim, error);
     return status != H2OKV_OK ? status : check_type("type_v", s->type_v, s->head_dim, error);
@@ -77,12 +79,12 @@ static int read_shape(h2okv_shape *out, const h2okv_shape *given, h2okv_error *e
     *out = default_shape;
     if (given == NULL || given->size < sizeof given->size) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "size",
-                           "shape is missing or has size 0: call h2okv_shape_init first");
+                               "shape is missing or has size 0: call h2okv_shape_init first");
     }
     if (!h2okv__read_sized(out, sizeof *out, given, given->size)) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "size",
-                           "shape of %u bytes uses a field that this library (%s) does not have", given->size,
-                           H2OKV_VERSION);
+                               "shape of %u bytes uses a field that this library (%s) does not have",
+                               given->size, H2OKV_VERSION);
     }
     out->size = (uint32_t)sizeof *out;
     return check_shape(out, error);
@@ -93,8 +95,8 @@ static int check_cells(const h2okv_options *o, h2okv_error *error)
     bool evicts = (o->custom_policy->flags & H2OKV_POLICY_KEEPS_ALL) == 0;
     if (evicts && o->cells == o->budget) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "cells",
-                           "cells is %u: update() needs one more than the budget, %u (0 sets that)", o->cells,
-                           o->budget);
+                               "cells is %u: update() needs one more than the budget, %u (0 sets that)",
+                               o->cells, o->budget);
     }
     return H2OKV_OK;
 }
@@ -112,11 +114,16 @@ static int read_options(h2okv_options *out, const h2okv_options *given, const h2
     filled.size = (uint32_t)sizeof filled;
     if (filled.lanes != 1) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "lanes",
-                           "lanes is %u: leave it at 1, lane_per_head of the shape sets it", filled.lanes);
+                               "lanes is %u: leave it at 1, lane_per_head of the shape sets it",
+                               filled.lanes);
+    }
+    if (filled.parts != 1) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "parts", "parts is %u: leave it at 1 for a store",
+                               filled.parts);
     }
     if (filled.budget >= INT32_MAX) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "budget", "budget is %u: it must be below 2147483647",
-                           filled.budget);
+                               filled.budget);
     }
     if (filled.cells == 0) {
         filled.cells = filled.budget + 1;
@@ -176,7 +183,7 @@ static int read_recipe(recipe *r, const h2okv_shape *shape, const h2okv_options 
     size_t caches = h2okv__mul(parts, cache_bytes, &overflow);
     if (overflow || caches > SIZE_MAX / 2) {
         return h2okv_error_set(error, H2OKV_E_NOMEM, "",
-                           "the store is larger than memory can be: use a smaller budget");
+                               "the store is larger than memory can be: use a smaller budget");
     }
     r->bytes = h2okv__alloc_bytes(r->at.layout.bytes) + caches;
     return H2OKV_OK;
