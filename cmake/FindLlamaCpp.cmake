@@ -131,5 +131,5 @@ elseif(LLAMA_DIR)
   message(FATAL_ERROR "LLAMA_DIR=${LLAMA_DIR}: no ${LlamaCpp_MISSING}. It must hold llama.h and the ggml headers "
           "(include/, ggml/include/) and the shared libraries llama, ggml, ggml-base (lib/, build/bin/).")
 else()
-  message(FATAL_ERROR "H2OKV_LLAMA=${H2OKV_LLAMA}: not found${LlamaCpp_MISSING}. See docs/install.md.")
+  message(FATAL_ERROR "H2OKV_LLAMA=${H2OKV_LLAMA}: not found ${LlamaCpp_MISSING}. See docs/install.md.")
 endif()

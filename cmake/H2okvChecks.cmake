@@ -5,6 +5,7 @@ add_test(NAME check.layers COMMAND ${scripts}/check-layers.sh)
 add_test(NAME check.style COMMAND ${scripts}/check-style.sh)
 add_test(NAME check.checks COMMAND ${PROJECT_SOURCE_DIR}/tests/scripts/test_checks.sh)
 add_test(NAME check.fetch COMMAND ${PROJECT_SOURCE_DIR}/tests/scripts/test_fetch.sh)
+add_test(NAME check.find_llama COMMAND ${PROJECT_SOURCE_DIR}/tests/scripts/test_find_llama.sh)
 add_test(NAME check.symbols COMMAND ${scripts}/check-symbols.sh $<TARGET_FILE:h2okv_shared> $<TARGET_FILE:h2okv>)
 add_test(NAME check.install COMMAND ${scripts}/check-install.sh ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER})
 
