@@ -44,7 +44,7 @@ test:
 bench:
 	@scripts/setup.sh model
 	$(CONFIGURE)
-	$(BUILD) --target bench
+	cmake --build build --target bench
 
 install: build
 	cmake --install build
