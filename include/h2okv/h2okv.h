@@ -291,23 +291,20 @@ H2OKV_API void h2okv_store_clear(h2okv_store *store);
 H2OKV_API int h2okv_store_update(h2okv_store *store, uint32_t layer, const float *key, const float *value,
                                  const float *weights);
 
-/* Drop positions pos0 and above in every sequence and layer; see h2okv_cache_trim. The next token then gets
- * position pos0, if that many were seen. Evicted tokens do not come back. All or nothing. Errors: E_INVALID
- * (pos0 < 0), E_NAN (a custom policy's rank), E_BROKEN (as in update). */
+/* Drop positions pos0 and above in every sequence and layer; the next token then gets position pos0, if that
+ * many were seen. Evicted tokens do not come back, and past the `recent` newest others are lost too: see
+ * h2okv_cache_trim. All or nothing. Errors: E_INVALID (pos0 < 0), E_NAN (a custom policy's rank), E_BROKEN
+ * (as in update). */
 H2OKV_API int h2okv_store_trim(h2okv_store *store, int32_t pos0);
 
-/* Tokens a sequence holds now; 0 when there is no such sequence or layer. All sequences of a layer hold
- * equally many, until a trim goes further back than the `recent` newest: there one may have kept more than
- * another. */
-H2OKV_API uint32_t h2okv_store_sequence_size(const h2okv_store *store, uint32_t sequence, uint32_t layer);
-
-H2OKV_API uint32_t h2okv_store_size(const h2okv_store *store, uint32_t layer);    /* the largest of these */
+/* All sequences of a layer hold equally many tokens. 0 for a layer that does not exist. */
+H2OKV_API uint32_t h2okv_store_size(const h2okv_store *store, uint32_t layer);    /* tokens held now */
 H2OKV_API uint32_t h2okv_store_max_size(const h2okv_store *store);                /* the most after an update */
 H2OKV_API int32_t h2okv_store_next_pos(const h2okv_store *store, uint32_t layer); /* of the next token */
 
 /* Copies by rising position, of one sequence and layer, into the caller's arrays; values are converted to
  * float. Errors: E_INVALID (no such sequence or layer, or out is NULL).
- *   keys, values   [heads][size][head_dim]    size = h2okv_store_sequence_size
+ *   keys, values   [heads][size][head_dim]    size = h2okv_store_size
  *   positions      [lanes][size]              lanes = lane_per_head ? heads : 1
  *   scores         [lanes][size] */
 H2OKV_API int h2okv_store_keys(const h2okv_store *store, uint32_t sequence, uint32_t layer, float *out);

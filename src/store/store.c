@@ -80,25 +80,6 @@ static bool all_finite(const float *data, size_t n)
     return found == 0;
 }
 
-/* weights [batch][query heads][columns], of which a sequence reads as many columns as it has tokens. */
-static int check_weights(const h2okv_store *store, uint32_t layer, const float *weights, uint32_t columns)
-{
-    size_t rows = query_heads(store);
-    for (uint32_t sequence = 0; sequence < store->shape.batch; sequence++) {
-        uint32_t live = h2okv_cache_live(h2okv__part_at(store, sequence, layer)->cache);
-        const float *row = weights + sequence * rows * columns;
-        if (live == columns && !all_finite(row, rows * columns)) {
-            return H2OKV_E_NAN;
-        }
-        for (size_t i = 0; live < columns && i < rows; i++) {
-            if (!all_finite(row + i * columns, live)) {
-                return H2OKV_E_NAN;
-            }
-        }
-    }
-    return H2OKV_OK;
-}
-
 static int check_update(const h2okv_store *store, uint32_t layer, const float *key, const float *value,
                         const float *weights)
 {
@@ -108,39 +89,34 @@ static int check_update(const h2okv_store *store, uint32_t layer, const float *k
     if (layer >= store->shape.layers || key == NULL || value == NULL) {
         return H2OKV_E_INVALID;
     }
-    if (store->next_pos[layer] == INT32_MAX) {
+    uint32_t size = h2okv_store_size(store, layer); /* of every sequence */
+    if (size == store->options.cells || store->next_pos[layer] == INT32_MAX) {
         return H2OKV_E_FULL;
     }
-    for (uint32_t sequence = 0; sequence < store->shape.batch; sequence++) {
-        if (h2okv__part_at(store, sequence, layer)->n_free == 0) {
-            return H2OKV_E_FULL;
-        }
-    }
-    uint32_t columns = h2okv_store_size(store, layer);
     if (weights == NULL) {
-        return columns > 0 && (store->policy_flags & H2OKV_POLICY_NEEDS_SCORES) ? H2OKV_E_INVALID : H2OKV_OK;
+        return size > 0 && (store->policy_flags & H2OKV_POLICY_NEEDS_SCORES) ? H2OKV_E_INVALID : H2OKV_OK;
     }
-    return check_weights(store, layer, weights, columns);
+    return all_finite(weights, store->shape.batch * query_heads(store) * size) ? H2OKV_OK : H2OKV_E_NAN;
 }
 
-/* weights: the part's, [query heads][columns], columns by rising position of the lane. */
+/* weights [query heads][columns] of the part, columns by rising position of the lane; the new token has none. */
 static int observe_lane(h2okv__part *part, uint32_t lane, const float *weights, uint32_t columns)
 {
     const h2okv_store *store = part->store;
     h2okv_lane_view view;
     int status = h2okv_cache_lane(part->cache, lane, &view);
-    if (status != H2OKV_OK || weights == NULL || view.live < 2) {
+    if (status != H2OKV_OK || weights == NULL || columns == 0) {
         return status != H2OKV_OK ? status : h2okv_cache_observe_mass(part->cache, lane, NULL);
     }
     uint32_t heads = store->shape.lane_per_head ? store->shape.group : (uint32_t)query_heads(store);
     h2okv_weights w = {
         .heads = heads,
         .queries = 1,
-        .columns = view.live - 1, /* all but the new token, which is the last */
+        .columns = columns,
         .data = weights + (size_t)lane * heads * columns,
         .head_stride = columns,
         .query_stride = columns,
-        .cell_of_column = view.order,
+        .cell_of_column = view.order, /* its last entry, the new token, is past the columns */
     };
     return h2okv_cache_observe(part->cache, lane, &w);
 }

@@ -5,20 +5,10 @@
 
 #include "store/dtype.h"
 
-uint32_t h2okv_store_sequence_size(const h2okv_store *store, uint32_t sequence, uint32_t layer)
-{
-    bool known = sequence < store->shape.batch && layer < store->shape.layers;
-    return known ? h2okv_cache_live(h2okv__part_at(store, sequence, layer)->cache) : 0;
-}
-
+/* How many tokens a cache frees depends on their positions only, so all sequences of a layer hold as many. */
 uint32_t h2okv_store_size(const h2okv_store *store, uint32_t layer)
 {
-    uint32_t most = 0;
-    for (uint32_t sequence = 0; sequence < store->shape.batch; sequence++) {
-        uint32_t size = h2okv_store_sequence_size(store, sequence, layer);
-        most = size > most ? size : most;
-    }
-    return most;
+    return layer < store->shape.layers ? h2okv_cache_live(h2okv__part_at(store, 0, layer)->cache) : 0;
 }
 
 uint32_t h2okv_store_max_size(const h2okv_store *store)
