@@ -16,7 +16,6 @@ MAKEFLAGS += --no-print-directory
 
 JOBS  := $(shell n=$$(nproc); [ $$n -le 8 ] && echo $$n || echo 8)
 CACHE := $(or $(H2OKV_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/h2okv)
-TEXT  ?= build/licences.txt
 
 CONFIGURE = cmake -S . -B build -DH2OKV_CACHE='$(CACHE)' -DH2OKV_LLAMA=$(LLAMA) -DLLAMA_DIR='$(LLAMA_DIR)' \
             -DCMAKE_INSTALL_PREFIX='$(PREFIX)' $(CMAKE_FLAGS)
@@ -29,7 +28,11 @@ build:
 	$(CONFIGURE)
 	$(BUILD) --target product
 
+ifndef TEXT
+TEXT := build/licences.txt
 run: $(TEXT)
+endif
+run:
 	@scripts/setup.sh model
 	$(CONFIGURE)
 	$(BUILD) --target product
@@ -46,8 +49,9 @@ bench:
 	$(CONFIGURE)
 	cmake --build build --target bench
 
-install: build
-	cmake --install build
+install: # of what is built already, so that root need not build
+	@[ -x build/h2okv ] || $(MAKE) build
+	cmake --install build --prefix '$(PREFIX)'
 
 clean:
 	rm -rf build

@@ -3,25 +3,18 @@
 #   $cache/llama.cpp-<version>-source/{include,lib}
 # Not for this machine's CPU alone: every variant of the CPU backend is built and one is chosen at run time.
 set -eu
-unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 here=$(cd "$(dirname "$0")" && pwd)
-cache=${H2OKV_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/h2okv}
-. "${H2OKV_PINS:-$here/pins}/pins.sh"
-out=$cache/llama.cpp-$llama_version-source
+. "$here/common.sh"
+out=$cache/$llama-source
 
-[ -d "$out" ] && exit 0
-exec 9>"$cache/.lock"
-flock 9
-[ -d "$out" ] && exit 0
+[ ! -d "$out" ] || exit 0
+lock
+[ ! -d "$out" ] || exit 0
 
-tmp=$(mktemp -d "$cache/tmp.XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
 jobs=$(nproc)
 [ "$jobs" -le 8 ] || jobs=8
-echo "h2okv: building llama.cpp $llama_version from source with $jobs jobs; this takes several minutes" >&2
-git clone --quiet --no-checkout "$cache/llama.cpp-$llama_version/source.bundle" "$tmp/source"
+say "building llama.cpp $llama_version from source with $jobs jobs; this takes several minutes"
+git clone --quiet --no-checkout "$cache/$llama/source.bundle" "$tmp/source"
 git -C "$tmp/source" -c advice.detachedHead=false checkout --quiet "$source_commit"
 cmake -S "$tmp/source" -B "$tmp/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
     -DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DGGML_OPENMP=OFF \
@@ -32,5 +25,5 @@ cmake -S "$tmp/source" -B "$tmp/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED
     { tail -n 40 "$tmp/log" >&2; exit 1; }
 mkdir -p "$tmp/out/lib"
 cp -a "$tmp/build/bin/"*.so* "$tmp/out/lib/"
-cp -a "$cache/llama.cpp-$llama_version/include" "$tmp/out/include"
+cp -a "$cache/$llama/include" "$tmp/out/include"
 mv "$tmp/out" "$out"

@@ -13,16 +13,8 @@
 # your own configuration and run nothing. Everything is made in $cache/tmp.*, checked against the SHA-256 in
 # scripts/pins/, and renamed into place: what is in place is whole. A lock lets two calls race.
 set -eu
-unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
-
 here=$(cd "$(dirname "$0")" && pwd)
-pins=${H2OKV_PINS:-$here/pins}
-cache=${H2OKV_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/h2okv}
-. "$pins/pins.sh"
-llama=llama.cpp-$llama_version
-
-say() { printf 'h2okv: %s\n' "$*" >&2; }
-fail() { say "$*"; exit 1; }
+. "$here/common.sh"
 
 # The name that the packages use for this system, e.g. linux-x64.
 platform() {
@@ -126,16 +118,14 @@ fetch_model() {
     put "$model_file"
 }
 
-# Fetches one part in a temporary folder of its own.
+# Fetches one part, in an empty temporary folder.
 fetch() {
     discard "$1"
-    tmp=$(mktemp -d "$cache/tmp.XXXXXX")
+    rm -rf "${tmp:?}"/*
     case $1 in
         headers | model) "fetch_$1" ;;
         *) fetch_prebuilt "$1" ;;
     esac
-    rm -rf "$tmp"
-    tmp=
     whole "$1" || fail "$1: what the package holds differs from $pins/$1.sha256"
 }
 
@@ -158,14 +148,7 @@ for part in $parts; do
 done
 [ -n "$missing" ] || exit 0
 
-tmp=
-trap '[ -z "$tmp" ] || rm -rf "$tmp"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-mkdir -p "$cache"
-exec 9>"$cache/.lock"
-flock -n 9 || { say "waiting for another fetch into $cache"; flock 9; }
-rm -rf "$cache"/tmp.* # left by a killed call: the lock is ours
+lock
 for part in $missing; do
     whole "$part" || fetch "$part"
 done
