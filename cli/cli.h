@@ -1,0 +1,169 @@
+/*
+ * cli.h - what the commands of the program share.
+ *
+ *   main.c     finds the command              options.c  a table of options: parsing, --help, nearest names
+ *   term.c     terminal, colours, progress    table.c    bars, ranges of positions, tables of kept tokens
+ *   utf8.c     whole characters               buffer.c   bytes that grow
+ *   cmd_*.c    one file a command
+ *
+ * Results go to stdout; errors, warnings and progress go to stderr.
+ */
+#ifndef H2OKV_CLI_H
+#define H2OKV_CLI_H
+
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE 1 /* getline, sysconf's memory size, sigaction: include this header first */
+#endif
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Exit codes; docs and man pages list them. */
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_CHECK = 1,     /* a check failed: demo, replay --check */
+    CLI_USAGE = 2,     /* bad option or value */
+    CLI_MISSING = 3,   /* this build lacks something */
+    CLI_INPUT = 4,     /* an input file is missing, unreadable or not what it should be */
+    CLI_MODEL = 5,     /* the model is refused or cannot be loaded */
+    CLI_ENGINE = 6,    /* the engine, memory or output failed */
+    CLI_STOPPED = 130, /* Ctrl-C */
+};
+
+/* ---- options.c ---------------------------------------------------------------------------------------- */
+
+typedef enum cli_kind {
+    CLI_HEADING, /* a line of --help; only `help` is used */
+    CLI_FLAG,    /* bool */
+    CLI_TEXT,    /* const char * into argv */
+    CLI_COUNT,   /* uint32_t in [min, max] */
+    CLI_REAL,    /* double in [min, max] */
+    CLI_NAME,    /* uint32_t, the index in `names` */
+} cli_kind;
+
+typedef struct cli_option {
+    cli_kind kind;
+    char letter;              /* 'n' for -n, 0 for none */
+    const char *name;         /* "budget" for --budget */
+    size_t offset;            /* of the field that it sets, in the command's own struct */
+    double min, max;          /* COUNT, REAL */
+    const char *const *names; /* NAME, ends with NULL */
+    const char *value;        /* what --help calls the value */
+    const char *help;         /* may hold newlines */
+} cli_option;
+
+typedef struct cli_command {
+    const char *name;
+    const char *summary;       /* a line for the list of commands */
+    const char *usage;         /* what follows "h2okv NAME"; may hold newlines */
+    const char *about;         /* a paragraph */
+    const cli_option *options; /* --help is there by itself */
+    size_t n_options;
+    const char *example;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+} cli_command;
+
+extern const cli_command cli_demo, cli_replay, cli_run;
+
+/* Sets the fields of `out` from argv. Returns false when the command has to end with *exit_code: help was
+ * asked for, or there was an error and it has been reported. *first is the first argument after the options. */
+bool cli_parse(const cli_command *command, int argc, char **argv, void *out, int *first, int *exit_code);
+
+void cli_help(FILE *out, const cli_command *command);
+
+/* Prints "h2okv COMMAND: message"; always returns false, so that a check can return it. */
+bool cli_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cli_warn(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whole numbers in [min, max] and finite reals in [min, max]; on failure an error naming option, value and
+ * range has been printed. */
+bool cli_parse_count(const char *command, const char *option, const char *text, uint32_t min, uint32_t max,
+                     uint32_t *out);
+bool cli_parse_real(const char *command, const char *option, const char *text, double min, double max,
+                    double *out);
+
+/* The name that `word` most likely stands for, or NULL when none is near. */
+const char *cli_nearest(const char *word, const char *const *names, size_t n);
+
+/* ---- term.c ------------------------------------------------------------------------------------------- */
+
+enum cli_style { CLI_PLAIN, CLI_BOLD, CLI_DIM, CLI_GREEN, CLI_YELLOW, CLI_RED, CLI_CYAN, CLI_STYLES };
+
+bool cli_is_terminal(FILE *stream);
+int cli_width(FILE *stream);                                   /* columns; 80 when it is no terminal */
+const char *cli_style(FILE *stream, enum cli_style style);     /* "" unless a terminal, and NO_COLOR unset */
+double cli_seconds(void);                                      /* monotonic */
+uint64_t cli_physical_memory(void);                            /* bytes; 0 when unknown */
+uint64_t cli_peak_memory(void);                                /* bytes this process held at most */
+
+/* A line on stderr that redraws itself; silent unless stderr is a terminal. */
+typedef struct cli_progress {
+    const char *label; /* NULL: silent */
+    double start, drawn;
+} cli_progress;
+void cli_progress_start(cli_progress *p, const char *label, bool quiet);
+void cli_progress_show(cli_progress *p, uint64_t done, uint64_t total);
+void cli_progress_end(cli_progress *p); /* wipes the line; may be called again */
+/* The line itself, at most `width` columns; `size` bytes of `out`. */
+void cli_progress_text(char *out, size_t size, int width, const char *label, uint64_t done, uint64_t total,
+                       double elapsed);
+
+/* ---- utf8.c ------------------------------------------------------------------------------------------- */
+
+#define CLI_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+
+/* Bytes come in any pieces, whole characters go out. */
+typedef struct cli_utf8 {
+    unsigned char held[4]; /* the start of a character */
+    unsigned n_held;
+} cli_utf8;
+
+/* Takes n bytes and writes whole characters; what can never become one is written as U+FFFD. `out` has room
+ * for CLI_UTF8_ROOM(n) bytes. Returns the bytes written. A character cut off at the end stays held. */
+#define CLI_UTF8_ROOM(n) (3 * ((size_t)(n) + 3) + 4)
+size_t cli_utf8_take(cli_utf8 *u, const char *bytes, size_t n, char *out);
+
+/* SIZE_MAX when all n bytes are valid UTF-8 without NUL, else the offset of the first that is not. */
+size_t cli_utf8_bad(const char *bytes, size_t n);
+
+/* ---- buffer.c ----------------------------------------------------------------------------------------- */
+
+typedef struct cli_buffer {
+    char *data; /* NUL-terminated when not NULL; the NUL does not count */
+    size_t n, room;
+} cli_buffer;
+bool cli_buffer_reserve(cli_buffer *b, size_t more); /* false: out of memory, nothing changed */
+bool cli_buffer_add(cli_buffer *b, const char *bytes, size_t n);
+void cli_buffer_free(cli_buffer *b);
+
+/* ---- table.c ------------------------------------------------------------------------------------------ */
+
+enum cli_group { CLI_HEAVY, CLI_SINK, CLI_RECENT, CLI_GONE };
+
+typedef struct cli_token {
+    int32_t pos;
+    double score;
+    enum cli_group group;
+    const char *note; /* or NULL */
+} cli_token;
+
+const char *cli_group_name(enum cli_group group);
+
+/* `value` of `most` as up to `width` marks, then a NUL; a value above 0 gets one at least. */
+void cli_bar(char *out, int width, double value, double most);
+
+/* Rising positions as "0..6, 10, 42..49", cut with "..." to fit `size` bytes. Returns out. */
+char *cli_ranges(char *out, size_t size, const int32_t *pos, size_t n);
+
+/* One row a token: position, score, bar, group, note. */
+void cli_print_tokens(FILE *out, const cli_token *tokens, size_t n, int bar_width);
+
+/* 12345 as "12,345"; the text lives in `out`, at least 32 bytes. Returns out. */
+char *cli_thousands(char *out, uint64_t value);
+
+/* Bytes as "13.5 MiB" into `out`, at least 32 bytes. Returns out. */
+char *cli_bytes(char *out, uint64_t bytes);
+
+#endif
