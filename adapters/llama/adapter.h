@@ -1,0 +1,88 @@
+/*
+ * adapter.h - what the adapter's files share. One pass goes through them in this order:
+ *
+ *   decode.c  a batch of at most ubatch tokens -> llama_decode
+ *   tap.c       llama.cpp tells of each graph node: cells taken -> admit, softmax rows -> observe
+ *   cells.c   plan -> copy rows between cells of the K and V tensors -> llama_memory_seq_rm -> commit
+ *
+ * model.c refuses models that are not tested, attach.c makes the context and verifies its layout by a probe pass.
+ */
+#ifndef H2OKV_ADAPTER_H
+#define H2OKV_ADAPTER_H
+
+#include "h2okv/advanced.h"
+#include "h2okv/llama.h"
+
+/* One attention layer's cache tensors and how they are laid out.
+ *   k                  [kv_heads * k_dim, cells]                     a token's K is contiguous
+ *   v, not transposed  [kv_heads * v_dim, cells]                     as K
+ *   v, transposed      [cells, kv_heads * v_dim] in the same memory  a number's cells are contiguous */
+typedef struct h2okv__layer {
+    struct ggml_tensor *k, *v;
+    bool v_transposed;
+    bool seen_weights;
+    bool has_position_bias; /* ALiBi: weights depend on llama.cpp's own positions */
+    uint32_t kv_heads, query_heads;
+    uint32_t k_dim, v_dim;
+} h2okv__layer;
+
+enum h2okv__tap_mode {
+    H2OKV__TAP_OFF,   /* look at nothing */
+    H2OKV__TAP_PROBE, /* learn the layers */
+    H2OKV__TAP_PASS,  /* admit and observe */
+};
+
+struct h2okv_llama {
+    struct llama_model *model;
+    struct llama_context *context;
+    struct llama_batch batch;
+    h2okv_cache *cache;
+    h2okv_error error;
+    bool broken;
+    bool needs_scores;
+
+    uint32_t lanes_mode; /* enum h2okv_llama_lanes */
+    uint32_t lanes, budget, recent, ubatch, cells;
+    uint32_t n_layers;
+    h2okv__layer *layer; /* [n_layers] */
+    int32_t next_pos;
+
+    /* the pass that is under way */
+    enum h2okv__tap_mode tap_mode;
+    uint32_t pass_tokens;
+    bool pass_admitted;
+    int pass_status;      /* first failure inside the tap */
+    uint32_t *fresh_cell; /* [ubatch] */
+    int32_t *fresh_pos;   /* [ubatch] */
+
+    /* host copies, for tensors that lie elsewhere; NULL while none does */
+    float *weights_copy; /* softmax rows of one layer */
+    size_t weights_copy_bytes;
+    void *row_copy; /* one lane's K or V of one cell, or one row of transposed V */
+
+    h2okv_llama_on_pass on_pass;
+    void *on_pass_user;
+    uint64_t engine_us, bookkeeping_us;
+};
+
+/* tap.c: llama.cpp's ggml_backend_sched_eval_callback; `user` is the h2okv_llama. */
+bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user);
+
+/* cells.c: bring the context down to the budget, or drop positions from pos0 on, books included. */
+int h2okv__evict(h2okv_llama *h);
+int h2okv__cut(h2okv_llama *h, int32_t pos0, uint32_t *n_lost);
+
+/* The (layer, head) rectangle that a lane stands for. */
+typedef struct h2okv__lane_span {
+    uint32_t layer_first, layer_end;
+    uint32_t head_first, head_end;
+} h2okv__lane_span;
+h2okv__lane_span h2okv__span_of_lane(const h2okv_llama *h, uint32_t lane);
+
+/* Copy of one head's K ([k_dim]) and V ([v_dim]) of one cell in the tensors' own types; either may be NULL. */
+void h2okv__read_kv(const h2okv_llama *h, uint32_t layer, uint32_t head, uint32_t cell, void *k, void *v);
+
+/* decode.c: note a failure on the handle and return its status. */
+int h2okv__llama_fail(h2okv_llama *h, int status, const char *field, const char *format, ...) H2OKV_PRINTF(4, 5);
+
+#endif

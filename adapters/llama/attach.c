@@ -1,0 +1,274 @@
+/*
+ * attach.c - make a llama_context of budget + ubatch cells, learn its layout by a probe pass, and set up the books.
+ *
+ *   options -> context -> probe pass -> lanes -> cache
+ *
+ * Nothing is assumed of llama.cpp that the probe does not show; what it shows and is not supported is an error.
+ */
+#include "adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELLS_STEP = 256, LEAST_AUTO_UBATCH = 128 }; /* llama.cpp computes attention over whole steps */
+
+void h2okv_llama_options_init_sized(h2okv_llama_options *options, uint32_t size)
+{
+    h2okv_llama_options filled = {.size = size, .lanes = H2OKV_LANES_HEAD, .ubatch = H2OKV_AUTO};
+    memset(options, 0, size);
+    memcpy(options, &filled, size < sizeof filled ? size : sizeof filled);
+}
+
+/* Least ubatch from 128 up that makes budget + ubatch a multiple of the step. */
+static uint32_t auto_ubatch(uint32_t budget)
+{
+    uint32_t cells = (budget + LEAST_AUTO_UBATCH + CELLS_STEP - 1) / CELLS_STEP * CELLS_STEP;
+    return cells - budget;
+}
+
+static int read_options(h2okv_llama_options *out, h2okv_options *cache, const h2okv_llama_options *given,
+                        h2okv_error *error)
+{
+    h2okv_llama_options_init(out);
+    if (given == NULL || given->size == 0 || given->size > sizeof *out) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "size",
+                               "options are missing or of an unknown size: call h2okv_llama_options_init first");
+    }
+    memcpy(out, given, given->size);
+    if (out->lanes > H2OKV_LANES_ALL) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "lanes", "lanes is %u: use one of enum h2okv_llama_lanes",
+                               out->lanes);
+    }
+    h2okv_options_init(cache);
+    cache->budget = 512;
+    if (out->cache != NULL) {
+        if (out->cache->size > sizeof *cache) {
+            return h2okv_error_set(error, H2OKV_E_INVALID, "cache", "cache options are newer than this library");
+        }
+        memcpy(cache, out->cache, out->cache->size);
+    }
+    if (cache->lanes != 1 || cache->cells != 0 || cache->parts != 1) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "cache",
+                               "lanes, cells and parts of the cache options are the adapter's: leave them unset");
+    }
+    return H2OKV_OK;
+}
+
+/* The adapter's own demands, and the cache's with the number of cells that there will be at least. */
+static int check_sizes(h2okv_llama_options *o, h2okv_options *cache, h2okv_error *error)
+{
+    if (cache->budget == 0 || cache->budget > INT32_MAX / 2) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "budget", "budget is %u: it must be from 1 to %d",
+                               cache->budget, INT32_MAX / 2);
+    }
+    if (o->ubatch == H2OKV_AUTO) {
+        o->ubatch = auto_ubatch(cache->budget);
+    }
+    if (o->ubatch == 0 || o->ubatch > INT32_MAX / 2) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "ubatch", "ubatch is %u: it must be from 1 to %d", o->ubatch,
+                               INT32_MAX / 2);
+    }
+    if (cache->recent == 0 || (cache->recent == H2OKV_AUTO && cache->budget < 2)) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "recent",
+                               "recent is 0: llama.cpp needs the newest token, so keep at least one");
+    }
+    cache->cells = cache->budget + o->ubatch;
+    return h2okv_options_check(cache, error);
+}
+
+static int make_context(h2okv_llama *h, struct llama_context_params params, h2okv_error *error)
+{
+    if (params.cb_eval != NULL) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "cb_eval",
+                               "cb_eval is set: the adapter needs it, leave it NULL");
+    }
+    params.n_ctx = h->cells;
+    params.n_batch = params.n_ubatch = h->ubatch;
+    params.n_seq_max = 1;
+    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED; /* it never writes its weights to memory */
+    params.cb_eval = h2okv__tap;
+    params.cb_eval_user_data = h;
+    h->context = llama_init_from_model(h->model, params);
+    if (h->context == NULL) {
+        return h2okv_error_set(error, H2OKV_E_ENGINE, "context",
+                               "llama.cpp could not make a context of %u cells: not enough memory, or a cache type "
+                               "that it cannot use without flash attention",
+                               h->cells);
+    }
+    h->cells = llama_n_ctx(h->context);
+    h->batch = llama_batch_init((int32_t)h->ubatch, 0, 1);
+    return h->batch.token != NULL ? H2OKV_OK : h2okv_error_set(error, H2OKV_E_NOMEM, "ubatch", "out of memory");
+}
+
+/* Decode one token, looking; then forget it. */
+static int probe(h2okv_llama *h, h2okv_error *error)
+{
+    llama_token token = 0;
+    h->tap_mode = H2OKV__TAP_PROBE;
+    int result = llama_decode(h->context, llama_batch_get_one(&token, 1));
+    llama_synchronize(h->context);
+    h->tap_mode = H2OKV__TAP_OFF;
+    llama_memory_clear(llama_get_memory(h->context), true);
+    if (result != 0) {
+        return h2okv_error_set(error, H2OKV_E_ENGINE, "probe", "llama.cpp failed to decode one token (%d)", result);
+    }
+    return H2OKV_OK;
+}
+
+static int check_layer(const h2okv_llama *h, uint32_t i, h2okv_error *error)
+{
+    const h2okv__layer *l = &h->layer[i];
+    if (l->k == NULL || l->v == NULL || !l->seen_weights) {
+        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "layer %u does not keep K and V and compute "
+                               "attention weights as llama.cpp's plain attention does", i);
+    }
+    if (l->has_position_bias) {
+        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model",
+                               "layer %u adds a bias by distance (ALiBi), which moved tokens would get wrong", i);
+    }
+    bool sizes_fit = l->kv_heads > 0 && l->query_heads % l->kv_heads == 0 && l->v_dim > 0 &&
+                     l->k->ne[0] == (int64_t)l->k_dim * l->kv_heads && l->k->ne[1] == (int64_t)h->cells &&
+                     l->v->ne[0] == (int64_t)l->v_dim * l->kv_heads && l->v->ne[1] == (int64_t)h->cells &&
+                     l->k->ne[2] == 1 && l->v->ne[2] == 1;
+    bool rows_fit = sizes_fit && l->k_dim % ggml_blck_size(l->k->type) == 0 &&
+                    l->v_dim % (l->v_transposed ? 1 : ggml_blck_size(l->v->type)) == 0;
+    if (!rows_fit) {
+        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "layer %u's K and V are laid out in a way that "
+                               "is not known", i);
+    }
+    if (h->lanes_mode == H2OKV_LANES_HEAD && l->kv_heads != h->layer[0].kv_heads) {
+        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "lanes",
+                               "layer %u has %u KV heads and layer 0 has %u: use one lane a layer", i, l->kv_heads,
+                               h->layer[0].kv_heads);
+    }
+    return H2OKV_OK;
+}
+
+/* A pass's largest softmax, and the largest row that a move touches; see struct h2okv_llama. */
+static int make_host_copies(h2okv_llama *h, h2okv_error *error)
+{
+    size_t weights = 0, row = 0;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        const h2okv__layer *l = &h->layer[i];
+        size_t layer_weights = sizeof(float) * h->cells * h->ubatch * l->query_heads;
+        if (ggml_backend_buffer_is_host(l->k->buffer) && ggml_backend_buffer_is_host(l->v->buffer)) {
+            continue;
+        }
+        weights = layer_weights > weights ? layer_weights : weights;
+        size_t k_row = ggml_row_size(l->k->type, l->k_dim);
+        size_t v_row = ggml_type_size(l->v->type) * (l->v_transposed ? h->cells : l->v_dim);
+        row = k_row > row ? k_row : row;
+        row = v_row > row ? v_row : row;
+    }
+    h->weights_copy = weights > 0 ? malloc(weights) : NULL;
+    h->row_copy = row > 0 ? malloc(row) : NULL;
+    h->weights_copy_bytes = weights;
+    bool made = (weights == 0 || h->weights_copy != NULL) && (row == 0 || h->row_copy != NULL);
+    return made ? H2OKV_OK : h2okv_error_set(error, H2OKV_E_NOMEM, "ubatch", "out of memory");
+}
+
+static int make_cache(h2okv_llama *h, h2okv_options *options, h2okv_error *error)
+{
+    switch (h->lanes_mode) {
+    case H2OKV_LANES_HEAD:
+        h->lanes = h->n_layers * h->layer[0].kv_heads;
+        break;
+    case H2OKV_LANES_LAYER:
+        h->lanes = h->n_layers;
+        break;
+    default:
+        h->lanes = 1;
+        options->parts = h->n_layers;
+    }
+    options->lanes = h->lanes;
+    options->cells = h->cells;
+    return h2okv_cache_create(&h->cache, options, error);
+}
+
+static int policy_needs_scores(const h2okv_options *options)
+{
+    const h2okv_policy *policy =
+        options->custom_policy != NULL ? options->custom_policy : h2okv_policy_find(options->policy);
+    return policy != NULL && (policy->flags & H2OKV_POLICY_NEEDS_SCORES) != 0;
+}
+
+static h2okv_llama *allocate(struct llama_model *model, const h2okv_llama_options *o, const h2okv_options *cache)
+{
+    h2okv_llama *h = calloc(1, sizeof *h);
+    if (h == NULL) {
+        return NULL;
+    }
+    h->model = model;
+    h->lanes_mode = o->lanes;
+    h->budget = cache->budget;
+    h->recent = cache->recent == H2OKV_AUTO ? cache->budget / 2 : cache->recent;
+    h->ubatch = o->ubatch;
+    h->cells = cache->cells;
+    h->needs_scores = policy_needs_scores(cache);
+    h->n_layers = (uint32_t)llama_model_n_layer(model);
+    h->layer = calloc(h->n_layers, sizeof *h->layer);
+    h->fresh_cell = calloc(h->ubatch, sizeof *h->fresh_cell);
+    h->fresh_pos = calloc(h->ubatch, sizeof *h->fresh_pos);
+    if (h->layer == NULL || h->fresh_cell == NULL || h->fresh_pos == NULL) {
+        h2okv_llama_free(h);
+        return NULL;
+    }
+    return h;
+}
+
+static int attach(h2okv_llama *h, struct llama_context_params params, h2okv_options *cache, h2okv_error *error)
+{
+    int status = make_context(h, params, error);
+    status = status != H2OKV_OK ? status : probe(h, error);
+    for (uint32_t i = 0; i < h->n_layers && status == H2OKV_OK; i++) {
+        status = check_layer(h, i, error);
+    }
+    status = status != H2OKV_OK ? status : make_host_copies(h, error);
+    return status != H2OKV_OK ? status : make_cache(h, cache, error);
+}
+
+int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llama_context_params params,
+                       const h2okv_llama_options *options, h2okv_error *error)
+{
+    *out = NULL;
+    h2okv_llama_options o;
+    h2okv_options cache;
+    int status = read_options(&o, &cache, options, error);
+    status = status != H2OKV_OK ? status : check_sizes(&o, &cache, error);
+    status = status != H2OKV_OK ? status : h2okv_llama_check_model(model, error);
+    if (status != H2OKV_OK) {
+        return status;
+    }
+    h2okv_llama *h = allocate(model, &o, &cache);
+    if (h == NULL) {
+        return h2okv_error_set(error, H2OKV_E_NOMEM, "ubatch", "out of memory");
+    }
+    status = attach(h, params, &cache, error);
+    if (status != H2OKV_OK) {
+        h2okv_llama_free(h);
+        return status;
+    }
+    h2okv_llama_clear(h);
+    *out = h;
+    return H2OKV_OK;
+}
+
+void h2okv_llama_free(h2okv_llama *h)
+{
+    if (h == NULL) {
+        return;
+    }
+    h2okv_cache_free(h->cache);
+    if (h->batch.token != NULL) {
+        llama_batch_free(h->batch);
+    }
+    if (h->context != NULL) {
+        llama_free(h->context);
+    }
+    free(h->row_copy);
+    free(h->weights_copy);
+    free(h->fresh_pos);
+    free(h->fresh_cell);
+    free(h->layer);
+    free(h);
+}

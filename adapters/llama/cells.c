@@ -1,0 +1,180 @@
+/*
+ * cells.c - a plan becomes true in llama.cpp's tensors: rows are copied between cells, then the cells that no lane
+ * needs any more are freed by their (llama.cpp's own) positions.
+ *
+ *   lane (layer 3, head 1), move 17 -> 250:   k: | .. | 17: [h0][H1][h2] | .. | 250: [h0][..][h2] | ..
+ *                                                               \___________________/
+ */
+#include "adapter.h"
+
+#include <string.h>
+
+h2okv__lane_span h2okv__span_of_lane(const h2okv_llama *h, uint32_t lane)
+{
+    uint32_t heads = h->layer[0].kv_heads; /* the same in every layer when lanes are heads */
+    switch (h->lanes_mode) {
+    case H2OKV_LANES_HEAD:
+        return (h2okv__lane_span){lane / heads, lane / heads + 1, lane % heads, lane % heads + 1};
+    case H2OKV_LANES_LAYER:
+        return (h2okv__lane_span){lane, lane + 1, 0, h->layer[lane].kv_heads};
+    default:
+        return (h2okv__lane_span){0, h->n_layers, 0, UINT32_MAX};
+    }
+}
+
+static bool in_host_memory(const struct ggml_tensor *tensor)
+{
+    return ggml_backend_buffer_is_host(tensor->buffer);
+}
+
+/* Some bytes within a tensor, copied to another place in it. */
+static void copy_within(const h2okv_llama *h, struct ggml_tensor *tensor, size_t from, size_t to, size_t bytes)
+{
+    if (in_host_memory(tensor)) {
+        memcpy((char *)tensor->data + to, (const char *)tensor->data + from, bytes);
+    } else {
+        ggml_backend_tensor_get(tensor, h->row_copy, from, bytes);
+        ggml_backend_tensor_set(tensor, h->row_copy, to, bytes);
+    }
+}
+
+/* Each token's numbers of a head are contiguous: one copy a move. */
+static void move_rows(const h2okv_llama *h, struct ggml_tensor *tensor, uint32_t head, uint32_t dim,
+                      const h2okv_move *move, uint32_t n)
+{
+    size_t bytes = ggml_row_size(tensor->type, dim), at = head * bytes;
+    for (uint32_t i = 0; i < n; i++) {
+        copy_within(h, tensor, move[i].from * tensor->nb[1] + at, move[i].to * tensor->nb[1] + at, bytes);
+    }
+}
+
+/* Each number's cells are contiguous, so that row is touched once for all moves. */
+static void move_in_row(char *row, size_t element, const h2okv_move *move, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(row + move[i].to * element, row + move[i].from * element, element);
+    }
+}
+
+static void move_transposed(const h2okv_llama *h, struct ggml_tensor *tensor, uint32_t head, uint32_t dim,
+                            const h2okv_move *move, uint32_t n)
+{
+    size_t element = ggml_type_size(tensor->type), row_bytes = element * h->cells;
+    for (uint32_t d = 0; d < dim; d++) {
+        size_t offset = ((size_t)head * dim + d) * row_bytes;
+        if (in_host_memory(tensor)) {
+            move_in_row((char *)tensor->data + offset, element, move, n);
+        } else {
+            ggml_backend_tensor_get(tensor, h->row_copy, offset, row_bytes);
+            move_in_row(h->row_copy, element, move, n);
+            ggml_backend_tensor_set(tensor, h->row_copy, offset, row_bytes);
+        }
+    }
+}
+
+static void move_lane(const h2okv_llama *h, uint32_t lane, const h2okv_move *move, uint32_t n)
+{
+    h2okv__lane_span span = h2okv__span_of_lane(h, lane);
+    for (uint32_t l = span.layer_first; l < span.layer_end; l++) {
+        const h2okv__layer *layer = &h->layer[l];
+        uint32_t end = span.head_end < layer->kv_heads ? span.head_end : layer->kv_heads;
+        for (uint32_t head = span.head_first; head < end; head++) {
+            move_rows(h, layer->k, head, layer->k_dim, move, n);
+            if (layer->v_transposed) {
+                move_transposed(h, layer->v, head, layer->v_dim, move, n);
+            } else {
+                move_rows(h, layer->v, head, layer->v_dim, move, n);
+            }
+        }
+    }
+}
+
+static void apply_moves(const h2okv_llama *h, const h2okv_plan *plan)
+{
+    for (uint32_t i = 0, n; i < plan->n_moves; i += n) {
+        uint32_t lane = plan->moves[i].lane;
+        for (n = 1; i + n < plan->n_moves && plan->moves[i + n].lane == lane; n++) {
+        }
+        move_lane(h, lane, plan->moves + i, n);
+    }
+}
+
+/* The books and llama.cpp's own must name the same stretch of positions. */
+static bool engine_agrees(const h2okv_llama *h, int32_t oldest, int32_t newest)
+{
+    llama_memory_t memory = llama_get_memory(h->context);
+    return llama_memory_seq_pos_min(memory, 0) == oldest && llama_memory_seq_pos_max(memory, 0) == newest;
+}
+
+static int broken(h2okv_llama *h, const char *what)
+{
+    h->broken = true;
+    return h2okv__llama_fail(h, H2OKV_E_BROKEN, "memory", "%s: was the context used past this handle?", what);
+}
+
+/* Apply and commit. Freed positions are one unbroken stretch at the old or at the new end. */
+static int apply(h2okv_llama *h, const h2okv_plan *plan, int32_t newest_after)
+{
+    uint32_t n = plan->n_freed, left = h2okv_cache_live(h->cache) - n;
+    llama_memory_t memory = llama_get_memory(h->context);
+    if (n > 0) {
+        apply_moves(h, plan);
+        if (!llama_memory_seq_rm(memory, 0, plan->freed_pos[0], plan->freed_pos[n - 1] + 1)) {
+            return broken(h, "llama.cpp would not free cells");
+        }
+    }
+    int32_t oldest = left > 0 ? newest_after + 1 - (int32_t)left : -1;
+    if (!engine_agrees(h, oldest, left > 0 ? newest_after : -1)) {
+        return broken(h, "llama.cpp's cells are not those of the cache");
+    }
+    return h2okv_cache_commit(h->cache, plan) == H2OKV_OK ? H2OKV_OK : broken(h, "the plan went stale");
+}
+
+int h2okv__evict(h2okv_llama *h)
+{
+    const h2okv_plan *plan;
+    int status = h2okv_cache_plan(h->cache, &plan);
+    if (status != H2OKV_OK) {
+        return h2okv__llama_fail(h, status == H2OKV_E_ORDER ? H2OKV_E_ENGINE : status, "plan", "%s",
+                                 status == H2OKV_E_ORDER ? "llama.cpp did not compute every layer's weights"
+                                                         : h2okv_strerror(status));
+    }
+    return apply(h, plan, h->next_pos - 1);
+}
+
+int h2okv__cut(h2okv_llama *h, int32_t pos0, uint32_t *n_lost)
+{
+    const h2okv_plan *plan;
+    int status = h2okv_cache_trim(h->cache, pos0, &plan);
+    if (status != H2OKV_OK) {
+        return h2okv__llama_fail(h, status, "pos0", "cannot cut at position %d: %s", pos0, h2okv_strerror(status));
+    }
+    if (plan->n_lost > 0 && n_lost == NULL) {
+        return h2okv__llama_fail(h, H2OKV_E_UNSUPPORTED, "pos0",
+                                 "a cut at position %d reaches past the %u recent tokens and would lose up to %u "
+                                 "before it: cut later, or accept the loss",
+                                 pos0, h->recent, plan->n_lost);
+    }
+    if (n_lost != NULL) {
+        *n_lost = plan->n_lost;
+    }
+    return apply(h, plan, pos0 - 1);
+}
+
+void h2okv__read_kv(const h2okv_llama *h, uint32_t layer_index, uint32_t head, uint32_t cell, void *k, void *v)
+{
+    const h2okv__layer *layer = &h->layer[layer_index];
+    if (k != NULL) {
+        size_t bytes = ggml_row_size(layer->k->type, layer->k_dim);
+        ggml_backend_tensor_get(layer->k, k, cell * layer->k->nb[1] + head * bytes, bytes);
+    }
+    if (v != NULL && !layer->v_transposed) {
+        size_t bytes = ggml_row_size(layer->v->type, layer->v_dim);
+        ggml_backend_tensor_get(layer->v, v, cell * layer->v->nb[1] + head * bytes, bytes);
+    }
+    size_t element = ggml_type_size(layer->v->type);
+    for (uint32_t d = 0; v != NULL && layer->v_transposed && d < layer->v_dim; d++) {
+        size_t row = (size_t)head * layer->v_dim + d;
+        ggml_backend_tensor_get(layer->v, (char *)v + d * element, (row * h->cells + cell) * element, element);
+    }
+}

@@ -1,0 +1,100 @@
+/* model.c - finding ggml's backends, and refusing models whose memory is not a plain KV cache of every token. */
+#define _GNU_SOURCE /* dladdr */
+#include "adapter.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Directory of the file that libllama was loaded from. */
+static bool directory_of_libllama(char *out, size_t size)
+{
+    Dl_info info;
+    void *address;
+    void (*function)(void) = llama_backend_init;
+    memcpy(&address, &function, sizeof address); /* ISO C has no cast from function to object pointer */
+    if (dladdr(address, &info) == 0 || info.dli_fname == NULL) {
+        return false;
+    }
+    int length = snprintf(out, size, "%s", info.dli_fname);
+    char *slash = strrchr(out, '/');
+    if (length < 0 || (size_t)length >= size || slash == NULL) {
+        return false;
+    }
+    *slash = '\0';
+    return true;
+}
+
+static bool has_cpu_backend(void)
+{
+    return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU) != NULL;
+}
+
+int h2okv_llama_load_backends(const char *directory)
+{
+    char beside[4096];
+    if (directory == NULL && has_cpu_backend()) {
+        return H2OKV_OK; /* linked in, or loaded before */
+    }
+    if (directory == NULL && directory_of_libllama(beside, sizeof beside)) {
+        directory = beside;
+    }
+    if (directory != NULL) {
+        ggml_backend_load_all_from_path(directory);
+    }
+    if (!has_cpu_backend()) {
+        ggml_backend_load_all();
+    }
+    return has_cpu_backend() ? H2OKV_OK : H2OKV_E_ENGINE;
+}
+
+/* Does the model's metadata have "<architecture>.<suffix>", and, when value is not NULL, with that value? */
+static bool has_metadata(const struct llama_model *model, const char *suffix, const char *value)
+{
+    char architecture[96], key[192], found[96];
+    if (llama_model_meta_val_str(model, "general.architecture", architecture, sizeof architecture) < 0) {
+        return false;
+    }
+    snprintf(key, sizeof key, "%s.%s", architecture, suffix);
+    if (llama_model_meta_val_str(model, key, found, sizeof found) < 0) {
+        return false;
+    }
+    return value == NULL || strcmp(found, value) == 0;
+}
+
+/* Why the model is refused, or NULL. */
+static const char *refusal(const struct llama_model *model)
+{
+    if (llama_model_is_recurrent(model)) {
+        return "it is recurrent: it has a state, not a KV cache";
+    }
+    if (llama_model_is_hybrid(model)) {
+        return "it is hybrid: some layers have a recurrent state, not a KV cache";
+    }
+    if (llama_model_is_diffusion(model)) {
+        return "it is a diffusion model: it does not decode token by token";
+    }
+    if (llama_model_has_encoder(model) || !llama_model_has_decoder(model) ||
+        has_metadata(model, "attention.causal", "false")) {
+        return "it is an encoder: it does not decode token by token";
+    }
+    if (has_metadata(model, "attention.kv_lora_rank", NULL) || has_metadata(model, "attention.key_length_mla", NULL)) {
+        return "it uses multi-head latent attention (MLA), whose cache has no K and V by head";
+    }
+    if (llama_model_n_swa(model) > 0) {
+        return "it uses sliding-window attention, which is not tested yet";
+    }
+    return NULL;
+}
+
+int h2okv_llama_check_model(const struct llama_model *model, h2okv_error *error)
+{
+    const char *why = refusal(model);
+    if (why == NULL) {
+        return H2OKV_OK;
+    }
+    char description[96];
+    llama_model_desc(model, description, sizeof description);
+    return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "this model (%s) cannot be used: %s", description,
+                           why);
+}

@@ -1,0 +1,205 @@
+/*
+ * tap.c - what the adapter sees of llama.cpp's graph, node by node, through cb_eval.
+ *
+ *   SET_ROWS into cache_k_l<i>   src[1] names the cells that the pass's tokens take (the cell map is observed,
+ *                                never computed again) -> admit, once a pass
+ *   SET_ROWS into cache_v_l<i>   where V lies, and whether it is transposed
+ *   kq_soft_max-<i>              [cells, tokens, query heads], after it is computed -> observe
+ *
+ * A node is told of twice: asked about before it is computed, and told after it when the answer was true. The
+ * answer true costs a graph split, so it is given for softmax nodes only.
+ */
+#include "adapter.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* "<prefix><number>" -> number; -1 when the name is another. */
+static int layer_of_name(const char *name, const char *prefix)
+{
+    size_t length = strlen(prefix);
+    int layer = -1, used = 0;
+    if (strncmp(name, prefix, length) != 0 || sscanf(name + length, "%d%n", &layer, &used) != 1 ||
+        name[length + (size_t)used] != '\0') {
+        return -1;
+    }
+    return layer;
+}
+
+static h2okv__layer *layer_at(h2okv_llama *h, int index)
+{
+    return index >= 0 && (uint32_t)index < h->n_layers ? &h->layer[index] : NULL;
+}
+
+static void note_failure(h2okv_llama *h, int status, const char *field, const char *text)
+{
+    if (h->pass_status == H2OKV_OK) {
+        h->pass_status = h2okv__llama_fail(h, status, field, "%s", text);
+    }
+}
+
+/* ---- Probe: learn where things are ---- */
+
+/* The matrix product that a softmax goes back to, through scaling and soft-capping. */
+static const struct ggml_tensor *product_behind(const struct ggml_tensor *node)
+{
+    while (node != NULL && node->op != GGML_OP_MUL_MAT) {
+        node = node->src[0];
+    }
+    return node;
+}
+
+static void learn_heads(h2okv__layer *layer, const struct ggml_tensor *softmax)
+{
+    const struct ggml_tensor *product = product_behind(softmax->src[0]);
+    if (product == NULL || layer->k == NULL || layer->v == NULL) {
+        return;
+    }
+    const struct ggml_tensor *k_view = product->src[0]; /* [k_dim, cells, kv_heads] */
+    float max_bias;
+    memcpy(&max_bias, (const float *)softmax->op_params + 1, sizeof max_bias);
+    layer->has_position_bias = max_bias != 0.0f;
+    layer->kv_heads = (uint32_t)k_view->ne[2];
+    layer->k_dim = (uint32_t)k_view->ne[0];
+    layer->v_dim = (uint32_t)(layer->v->ne[0] / k_view->ne[2]);
+    layer->query_heads = (uint32_t)softmax->ne[2];
+    layer->seen_weights = true;
+}
+
+static void learn_tensor(h2okv_llama *h, struct ggml_tensor *node)
+{
+    h2okv__layer *layer = layer_at(h, layer_of_name(node->view_src->name, "cache_k_l"));
+    if (layer != NULL) {
+        layer->k = node->view_src;
+        return;
+    }
+    layer = layer_at(h, layer_of_name(node->view_src->name, "cache_v_l"));
+    if (layer != NULL) {
+        layer->v = node->view_src;
+        layer->v_transposed = node->ne[0] == 1; /* then every number is a row of its own */
+    }
+}
+
+/* ---- Pass: admit and observe ---- */
+
+static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
+{
+    int64_t cell[64];
+    uint32_t n = h->pass_tokens;
+    h->pass_admitted = true;
+    if (cell_index->type != GGML_TYPE_I64 || ggml_nelements(cell_index) != (int64_t)n) {
+        note_failure(h, H2OKV_E_ENGINE, "cells", "llama.cpp's cell indexes are not one 64-bit number a token");
+        return;
+    }
+    for (uint32_t done = 0; done < n;) {
+        uint32_t some = n - done < 64 ? n - done : 64;
+        ggml_backend_tensor_get(cell_index, cell, done * sizeof cell[0], some * sizeof cell[0]);
+        for (uint32_t i = 0; i < some; i++) {
+            h->fresh_cell[done + i] = (uint32_t)cell[i];
+            h->fresh_pos[done + i] = h->next_pos + (int32_t)(done + i);
+        }
+        done += some;
+    }
+    if (h2okv_cache_admit(h->cache, h->fresh_cell, h->fresh_pos, n) != H2OKV_OK) {
+        note_failure(h, H2OKV_E_ENGINE, "cells", "llama.cpp put tokens into cells that are taken");
+        h->pass_admitted = false;
+    }
+}
+
+/* Softmax rows in host memory: where they are, or copied. */
+static const float *host_weights(h2okv_llama *h, const struct ggml_tensor *softmax)
+{
+    if (ggml_backend_buffer_is_host(softmax->buffer)) {
+        return softmax->data;
+    }
+    if (ggml_nbytes(softmax) > h->weights_copy_bytes) {
+        return NULL;
+    }
+    ggml_backend_tensor_get(softmax, h->weights_copy, 0, ggml_nbytes(softmax));
+    return h->weights_copy;
+}
+
+static bool rows_are_as_expected(const h2okv_llama *h, const h2okv__layer *layer, const struct ggml_tensor *softmax)
+{
+    return softmax->type == GGML_TYPE_F32 && softmax->nb[0] == sizeof(float) &&
+           softmax->ne[0] <= (int64_t)h->cells && softmax->ne[1] == (int64_t)h->pass_tokens &&
+           softmax->ne[2] == (int64_t)layer->query_heads && softmax->ne[3] == 1;
+}
+
+static int observe_layer(h2okv_llama *h, uint32_t index, const struct ggml_tensor *softmax, const float *data)
+{
+    const h2okv__layer *layer = &h->layer[index];
+    uint32_t lanes = h->lanes_mode == H2OKV_LANES_HEAD ? layer->kv_heads : 1;
+    uint32_t heads = layer->query_heads / lanes; /* query heads that share a lane are neighbours */
+    h2okv_weights w = {
+        .heads = heads,
+        .queries = (uint32_t)softmax->ne[1],
+        .columns = (uint32_t)softmax->ne[0],
+        .head_stride = softmax->nb[2] / sizeof(float),
+        .query_stride = softmax->nb[1] / sizeof(float),
+    };
+    int status = H2OKV_OK;
+    for (uint32_t i = 0; i < lanes && status == H2OKV_OK; i++) {
+        w.data = data + (size_t)i * heads * w.head_stride;
+        status = h2okv_cache_observe(h->cache, h2okv_llama_lane(h, index, i), &w);
+    }
+    return status;
+}
+
+static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax)
+{
+    const h2okv__layer *layer = layer_at(h, index);
+    if (layer == NULL || !h->pass_admitted || h->pass_status != H2OKV_OK) {
+        return;
+    }
+    const float *data = rows_are_as_expected(h, layer, softmax) ? host_weights(h, softmax) : NULL;
+    if (data == NULL) {
+        note_failure(h, H2OKV_E_ENGINE, "weights", "llama.cpp's attention weights have another shape than in the probe");
+        return;
+    }
+    int status = observe_layer(h, (uint32_t)index, softmax, data);
+    if (status == H2OKV_E_NAN) {
+        note_failure(h, status, "weights", "the model computed attention weights that are NaN or infinite");
+    } else if (status != H2OKV_OK) {
+        note_failure(h, H2OKV_E_ENGINE, "weights", h2okv_strerror(status));
+    }
+}
+
+/* ---- The callback ---- */
+
+static bool asked(h2okv_llama *h, struct ggml_tensor *node, int softmax_layer)
+{
+    if (node->op == GGML_OP_SET_ROWS && node->view_src != NULL) {
+        if (h->tap_mode == H2OKV__TAP_PROBE) {
+            learn_tensor(h, node);
+        } else if (!h->pass_admitted && layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
+            admit(h, node->src[1]);
+        }
+    }
+    h2okv__layer *layer = layer_at(h, softmax_layer);
+    if (layer == NULL) {
+        return false;
+    }
+    if (h->tap_mode == H2OKV__TAP_PROBE) {
+        learn_heads(layer, node);
+    }
+    return h->needs_scores && h->tap_mode == H2OKV__TAP_PASS;
+}
+
+bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user)
+{
+    h2okv_llama *h = user;
+    if (h->tap_mode == H2OKV__TAP_OFF) {
+        return !ask;
+    }
+    int64_t start = llama_time_us();
+    int softmax_layer = node->op == GGML_OP_SOFT_MAX ? layer_of_name(node->name, "kq_soft_max-") : -1;
+    bool answer = true; /* told: go on */
+    if (ask) {
+        answer = asked(h, node, softmax_layer);
+    } else {
+        observe(h, softmax_layer, node);
+    }
+    h->bookkeeping_us += (uint64_t)(llama_time_us() - start);
+    return answer;
+}
