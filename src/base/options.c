@@ -105,9 +105,10 @@ static int resolve_policy(h2okv_options *o, h2okv_error *error)
 int h2okv__options_read(h2okv_options *out, const h2okv_options *given, h2okv_error *error)
 {
     *out = defaults;
-    if (given == NULL || given->size < sizeof given->size) {
+    uint32_t size = given != NULL ? given->size : 0;
+    if (size < sizeof given->size) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "size",
-                           "options are missing or have size 0: call h2okv_options_init first");
+                               "options are missing or have size %u: call h2okv_options_init first", size);
     }
     if (!h2okv__read_sized(out, sizeof *out, given, given->size)) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "size",
