@@ -207,9 +207,8 @@ static void pass_with_refusals(rig *r, uint32_t n)
     wrong_after_observe(r);
     CHECK_OK(h2okv_cache_plan(r->cache, &plan));
     wrong_after_observe(r);
-    CHECK_RIGHT(engine_apply(&r->engine, plan, 0));
-    CHECK_OK(h2okv_cache_commit(r->cache, plan));
     oracle_evict(&r->oracle);
+    rig_commit(r, plan, 0);
     CHECK_RIGHT(rig_check(r));
     {
         snapshot s = snapshot_take(r->cache, r->options.lanes);
@@ -258,12 +257,7 @@ static void test_clear_is_a_new_start(void **state)
         first = snapshot_take(fresh->cache, o.lanes);
         CHECK(snapshot_same(&first, r->cache, o.lanes));
         snapshot_free(&first);
-        oracle_init(&r->oracle, &(oracle_options){ 0 });
-        r->oracle.options = fresh->oracle.options;
-        r->oracle.options.user = r;
-        engine_init(&r->engine, o.lanes, o.cells, o.seed + 1);
-        r->next_pos = 0;
-        r->rng = fresh->rng;
+        rig_restart(r);
         for (uint32_t step = 0; step < 12; step++) {
             say(&o, "after clear", step);
             random_step(r);

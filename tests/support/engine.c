@@ -168,6 +168,15 @@ static const char *check_kept(const h2okv_cache *cache, const h2okv_lane_view *v
     return NULL;
 }
 
+static int32_t newest(const engine *e)
+{
+    int32_t pos = -1;
+    for (uint32_t c = 0; c < e->cells; c++) {
+        pos = e->pos[c] > pos ? e->pos[c] : pos;
+    }
+    return pos;
+}
+
 const char *engine_check(const engine *e, const h2okv_cache *cache)
 {
     h2okv_cache_stats stats;
@@ -175,6 +184,7 @@ const char *engine_check(const engine *e, const h2okv_cache *cache)
     MUST(stats.live == e->used && h2okv_cache_live(cache) == e->used, "live is not what the engine holds");
     MUST(stats.peak_live == e->peak, "peak_live is not what the engine counted");
     MUST(stats.moves == e->n_moves, "stats.moves is not what the engine counted");
+    MUST(stats.newest == newest(e), "stats.newest is not the engine's newest");
     for (uint32_t l = 0; l < e->lanes; l++) {
         h2okv_lane_view view;
         const char *wrong;

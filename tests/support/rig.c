@@ -18,41 +18,41 @@ rig_options rig_defaults(uint64_t seed)
     };
 }
 
-static enum oracle_policy oracle_policy_of(const char *name)
+static enum oracle_policy oracle_policy_of(const rig_options *o)
 {
-    if (strcmp(name, "h2o") == 0) {
+    if (o->custom != NULL) {
+        return ORACLE_GIVEN;
+    }
+    if (strcmp(o->policy, "h2o") == 0) {
         return ORACLE_H2O;
     }
-    if (strcmp(name, "window") == 0) {
+    if (strcmp(o->policy, "window") == 0) {
         return ORACLE_WINDOW;
     }
-    return strcmp(name, "full") == 0 ? ORACLE_FULL : ORACLE_GIVEN;
+    return strcmp(o->policy, "full") == 0 ? ORACLE_FULL : ORACLE_GIVEN;
 }
 
 /* Policies that the oracle does not know: it takes the library's ranks, and tests the selector with them. */
 static double rank_of_policy(void *user, uint32_t lane, int32_t pos, double score)
 {
     rig *r = user;
+    const h2okv_policy *policy = r->options.custom ? r->options.custom : h2okv_policy_find(r->options.policy);
     double scratch[ENGINE_MAX_CELLS];
     h2okv_lane_view view;
     (void)score;
     CHECK_OK(h2okv_cache_lane(r->cache, lane, &view));
     for (uint32_t c = 0; c < view.cells; c++) {
         if (view.pos[c] == pos) {
-            return h2okv_policy_find(r->options.policy)->rank(&view, scratch)[c];
+            return policy->rank(&view, scratch)[c];
         }
     }
     CHECK(!"the oracle holds a token that the cache does not");
     return 0.0;
 }
 
-rig *rig_create(const rig_options *options)
+static void set_options(rig *r)
 {
-    const rig_options *o = options;
-    rig *r = calloc(1, sizeof *r);
-    CHECK(r != NULL);
-    r->options = *o;
-    r->rng.state = o->seed;
+    const rig_options *o = &r->options;
     h2okv_options_init(&r->created);
     r->created.lanes = o->lanes;
     r->created.cells = o->cells;
@@ -65,14 +65,39 @@ rig *rig_create(const rig_options *options)
     r->created.parts = o->parts;
     r->created.decay = o->decay;
     r->created.policy = o->policy;
+    r->created.custom_policy = o->custom;
     r->created.seed = o->seed;
-    CHECK_OK(h2okv_cache_create(&r->cache, &r->created, NULL));
+    r->created.on_event = o->on_event;
+    r->created.event_user = o->event_user;
+}
+
+static void start_oracle(rig *r)
+{
+    const rig_options *o = &r->options;
     oracle_init(&r->oracle, &(oracle_options){
         .lanes = o->lanes, .budget = o->budget, .recent = o->recent, .sinks = o->sinks, .grace = o->grace,
         .count_self = (int)o->count_self, .mean = o->heads == H2OKV_HEADS_MEAN, .decay = o->decay,
-        .policy = oracle_policy_of(o->policy), .rank = rank_of_policy, .user = r });
-    engine_init(&r->engine, o->lanes, o->cells, o->seed + 1);
+        .policy = oracle_policy_of(o), .rank = rank_of_policy, .user = r });
+}
+
+rig *rig_create(const rig_options *options)
+{
+    rig *r = calloc(1, sizeof *r);
+    CHECK(r != NULL);
+    r->options = *options;
+    set_options(r);
+    CHECK_OK(h2okv_cache_create(&r->cache, &r->created, NULL));
+    rig_restart(r);
     return r;
+}
+
+void rig_restart(rig *r)
+{
+    r->rng.state = r->options.seed;
+    r->next_pos = 0;
+    r->admitted = r->evicted = r->passes = 0;
+    start_oracle(r);
+    engine_init(&r->engine, r->options.lanes, r->options.cells, r->options.seed + 1);
 }
 
 void rig_free(rig *r)
@@ -102,6 +127,7 @@ void rig_admit_chosen(rig *r)
     CHECK_RIGHT(engine_put(&r->engine, r->cell, r->pos, r->fresh));
     CHECK_OK(h2okv_cache_admit(r->cache, r->cell, r->pos, r->fresh));
     oracle_admit(&r->oracle, r->pos, r->fresh);
+    r->admitted += r->fresh;
 }
 
 void rig_admit(rig *r, uint32_t n)
@@ -198,17 +224,27 @@ void rig_observe_all(rig *r)
     }
 }
 
+static int keeps_all(const rig *r)
+{
+    return r->oracle.options.policy == ORACLE_FULL;
+}
+
+void rig_commit(rig *r, const h2okv_plan *plan, int trim)
+{
+    CHECK_RIGHT(engine_apply(&r->engine, plan, trim));
+    CHECK_OK(h2okv_cache_commit(r->cache, plan));
+    r->evicted += trim ? 0 : plan->n_freed;
+    r->passes++;
+}
+
 void rig_evict(rig *r)
 {
     const h2okv_plan *plan = NULL;
-    uint32_t gone;
     CHECK_OK(h2okv_cache_plan(r->cache, &plan));
-    gone = oracle_evict(&r->oracle);
-    CHECK(plan->n_freed == gone);
-    CHECK_RIGHT(engine_apply(&r->engine, plan, 0));
-    CHECK_OK(h2okv_cache_commit(r->cache, plan));
+    CHECK(plan->n_freed == oracle_evict(&r->oracle));
+    rig_commit(r, plan, 0);
     CHECK_RIGHT(rig_check(r));
-    CHECK(strcmp(r->options.policy, "full") == 0 || h2okv_cache_live(r->cache) <= r->options.budget);
+    CHECK(keeps_all(r) || h2okv_cache_live(r->cache) <= r->options.budget);
 }
 
 void rig_trim(rig *r, int32_t pos0)
@@ -216,8 +252,7 @@ void rig_trim(rig *r, int32_t pos0)
     const h2okv_plan *plan = NULL;
     CHECK_OK(h2okv_cache_trim(r->cache, pos0, &plan));
     CHECK(plan->n_lost == oracle_trim(&r->oracle, pos0));
-    CHECK_RIGHT(engine_apply(&r->engine, plan, 1));
-    CHECK_OK(h2okv_cache_commit(r->cache, plan));
+    rig_commit(r, plan, 1);
     CHECK_RIGHT(rig_check(r));
     r->next_pos = pos0 < r->next_pos ? pos0 : r->next_pos;
 }
@@ -251,6 +286,11 @@ static const char *check_lane(const rig *r, uint32_t lane)
 const char *rig_check(const rig *r)
 {
     const char *wrong = engine_check(&r->engine, r->cache);
+    h2okv_cache_stats stats;
+    h2okv_cache_get_stats(r->cache, &stats);
+    if (stats.admitted != r->admitted || stats.evicted != r->evicted || stats.passes != r->passes) {
+        return "stats count wrong";
+    }
     for (uint32_t l = 0; !wrong && l < r->options.lanes; l++) {
         wrong = check_lane(r, l);
     }

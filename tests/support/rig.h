@@ -28,6 +28,9 @@ typedef struct rig_options {
     int scatter; /* tokens go into random free cells */
     int coarse;  /* weights are multiples of 1/16: many exact ties */
     int gaps;    /* positions leap now and then */
+    const h2okv_policy *custom; /* used instead of `policy`; its ranks are the oracle's too */
+    void (*on_event)(void *user, const h2okv_event *event);
+    void *event_user;
 } rig_options;
 
 typedef struct rig {
@@ -38,6 +41,7 @@ typedef struct rig {
     engine engine;
     rng rng;
     int32_t next_pos;
+    uint64_t admitted, evicted, passes; /* what stats must say */
     uint32_t fresh; /* tokens of the last admit */
     uint32_t cell[RIG_QUERIES];
     int32_t pos[RIG_QUERIES];
@@ -50,6 +54,7 @@ typedef struct rig {
 rig_options rig_defaults(uint64_t seed);
 rig *rig_create(const rig_options *options);
 void rig_free(rig *r);
+void rig_restart(rig *r); /* engine, oracle and randomness anew; the cache is the caller's to clear */
 
 /* Choose cells and positions of n new tokens, into r->cell and r->pos; then tell all three. */
 void rig_choose(rig *r, uint32_t n);
@@ -60,6 +65,8 @@ h2okv_weights rig_weights(rig *r, uint32_t lane);
 void rig_observe(rig *r, uint32_t lane); /* weights to the cache and the oracle, one part */
 void rig_observe_all(rig *r);            /* every lane, every part */
 void rig_evict(rig *r); /* plan, apply, commit, check */
+/* Apply, commit, count; the oracle is the caller's. */
+void rig_commit(rig *r, const h2okv_plan *plan, int trim);
 void rig_trim(rig *r, int32_t pos0);
 void rig_pass(rig *r, uint32_t n); /* all of it */
 /* NULL or what is wrong. */
