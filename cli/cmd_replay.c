@@ -33,8 +33,8 @@ typedef struct replay {
     int32_t *pos;       /* [cells], one lane's kept positions */
     double *score;      /* [cells] */
     int32_t *came;      /* [cells], positions that came with a step */
-    cli_buffer went;    /* "7 | 7 | 8", what each lane gave up in a step */
-    uint32_t went_lane;
+    int32_t *went;      /* [lanes][most_new], positions that a step drove out */
+    uint32_t *n_went;   /* [lanes] */
     json_t *difference; /* of --check, or NULL */
 } replay;
 
@@ -63,19 +63,11 @@ static int look_through(replay *r, const char *path)
     return trace_rewind(&r->trace) ? CLI_OK : trace_failed(r);
 }
 
-/* Collects what the lanes gave up; lanes come in order. */
+/* A lane gives up at most as many tokens as came. */
 static void on_event(void *user, const h2okv_event *event)
 {
     replay *r = user;
-    char text[32];
-    int n = 0;
-    while (r->went_lane < event->lane) {
-        cli_buffer_add(&r->went, " | ", 3);
-        r->went_lane++;
-    }
-    if (r->went.n && r->went.data[r->went.n - 1] != ' ') text[n++] = ',';
-    n += snprintf(text + n, sizeof text - (size_t)n, "%" PRId32, event->pos);
-    cli_buffer_add(&r->went, text, (size_t)n);
+    r->went[(size_t)event->lane * r->most_new + r->n_went[event->lane]++] = event->pos;
 }
 
 static h2okv_options cache_options(replay *r)
@@ -106,14 +98,16 @@ static int no_memory(uint64_t bytes)
 
 static int make_engine(replay *r)
 {
-    size_t cells = r->cells, all = cells * r->trace.header.lanes;
+    size_t cells = r->cells, lanes = r->trace.header.lanes, all = cells * lanes;
     r->engine = malloc(all * sizeof *r->engine);
     r->free_cell = malloc(cells * sizeof *r->free_cell);
     r->column = malloc(cells * sizeof *r->column);
     r->pos = malloc(cells * sizeof *r->pos);
     r->score = malloc(cells * sizeof *r->score);
     r->came = malloc(cells * sizeof *r->came);
-    if (!r->engine || !r->free_cell || !r->column || !r->pos || !r->score || !r->came) {
+    r->went = malloc(lanes * r->most_new * sizeof *r->went);
+    r->n_went = malloc(lanes * sizeof *r->n_went);
+    if (!r->engine || !r->free_cell || !r->column || !r->pos || !r->score || !r->came || !r->went || !r->n_went) {
         return no_memory(all * sizeof *r->engine);
     }
     for (size_t i = 0; i < all; i++) r->engine[i] = -1;
@@ -207,7 +201,7 @@ static int evict(replay *r)
     int status = h2okv_cache_plan(r->cache, &plan);
     if (status) return engine_failed(r, "plan", status);
     apply(r, plan);
-    r->went.n = r->went_lane = 0;
+    memset(r->n_went, 0, r->trace.header.lanes * sizeof *r->n_went);
     status = h2okv_cache_commit(r->cache, plan);
     return status ? engine_failed(r, "commit", status) : CLI_OK;
 }
@@ -316,15 +310,32 @@ static void tell_header(const replay *r)
     printf("\n\n  step  came          live  went%s\n", h->lanes > 1 ? " (lane 0 | lane 1 | ...)" : "");
 }
 
+static int by_position(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* "7 | 7 | 8", what each lane gave up; "" when nothing went. */
+static void put_went(const replay *r, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (uint32_t lane = 0; lane < r->trace.header.lanes && r->n_went[0] && used + 10 < size; lane++) {
+        int32_t *went = r->went + (size_t)lane * r->most_new;
+        if (lane) used += (size_t)snprintf(out + used, size - used, " | ");
+        qsort(went, r->n_went[lane], sizeof *went, by_position);
+        used += strlen(cli_ranges(out + used, size - used, went, r->n_went[lane]));
+    }
+}
+
 static void tell_step(const replay *r)
 {
-    const trace_step *s = &r->trace.step;
-    char came[32];
-    int room = cli_width(stdout) - 28, n = (int)r->went.n;
-    bool cut = n > room && room > 3;
-    cli_ranges(came, sizeof came, r->came, s->n_new);
-    printf("%6" PRIu64 "  %-12s %5" PRIu32 "  %.*s%s\n", r->trace.steps, came, h2okv_cache_live(r->cache),
-           cut ? room - 3 : n, r->went.data ? r->went.data : "", cut ? "..." : "");
+    char came[32], went[256];
+    int room = cli_width(stdout) - 28;
+    put_went(r, went, room > 10 && room < (int)sizeof went ? (size_t)room : sizeof went);
+    cli_ranges(came, sizeof came, r->came, r->trace.step.n_new);
+    printf("%6" PRIu64 "  %-12s %5" PRIu32 "  %s\n", r->trace.steps, came, h2okv_cache_live(r->cache), went);
 }
 
 /* What a lane holds, with bars; of a long one the highest scores are what matters, so only ranges for it. */
@@ -429,7 +440,8 @@ static void release(replay *r)
     free(r->pos);
     free(r->score);
     free(r->came);
-    cli_buffer_free(&r->went);
+    free(r->went);
+    free(r->n_went);
     json_decref(r->difference);
 }
 
@@ -460,8 +472,9 @@ const cli_command cli_replay = {
     .name = "replay",
     .summary = "replay recorded attention: what is kept, step by step",
     .usage = "FILE.jsonl [--check] [--json]",
-    .about = "Replays recorded attention weights through the cache and tells, step by step, which\n"
-             "tokens came and which went. man h2okv-replay describes the file's format.",
+    .about = "Replays recorded attention weights through the cache and tells, step by step,\n"
+             "which tokens came and which went. FILE has a header line and then a line a\n"
+             "step; h2okv-replay(1) describes them.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .example = "h2okv replay tests/vectors/seed_demo.jsonl --check",
