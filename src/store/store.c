@@ -99,7 +99,7 @@ static int check_update(const h2okv_store *store, uint32_t layer, const float *k
     return all_finite(weights, store->shape.batch * query_heads(store) * size) ? H2OKV_OK : H2OKV_E_NAN;
 }
 
-/* weights [query heads][columns] of the part, columns by rising position of the lane; the new token has none. */
+/* weights [query heads][columns] of the part: columns by rising position of the lane, none for the new one */
 static int observe_lane(h2okv__part *part, uint32_t lane, const float *weights, uint32_t columns)
 {
     const h2okv_store *store = part->store;
