@@ -66,7 +66,7 @@ static void test_each_failing_allocation(void **state)
         CHECK(strstr(error.text, "40") != NULL && strlen(error.field) > 0);
         n = memory.calls;
     }
-    CHECK(!"create never succeeded");
+    CHECK(0 && "create never succeeded");
 }
 
 /* A pass, a trim, a clear and refused calls: none may allocate. */

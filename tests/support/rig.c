@@ -46,7 +46,7 @@ static double rank_of_policy(void *user, uint32_t lane, int32_t pos, double scor
             return policy->rank(&view, scratch)[c];
         }
     }
-    CHECK(false && "the oracle holds a token that the cache does not");
+    CHECK(0 && "the oracle holds a token that the cache does not");
     return 0.0;
 }
 
