@@ -1,5 +1,5 @@
 /*
- * model.h - the store's class a second time, as plainly as possible, and a rig that feeds both the same numbers.
+ * model.h - the store's class a second time, as plainly as possible, and a rig that feeds both alike.
  *
  *   model lane:   token[]  | pos, score | pos, score | ...     by rising position
  *   past[pos]     every K and V ever put, so that kept rows can be compared with what went in
@@ -124,7 +124,8 @@ static inline void model_remove(model_lane *lane, uint32_t i)
 }
 
 /* weights [heads][count], or NULL: scores by rising position, then the new token. */
-static inline void model_take(const rig *r, model_lane *lane, int32_t pos, uint32_t heads, const float *weights)
+static inline void model_take(const rig *r, model_lane *lane, int32_t pos, uint32_t heads,
+                              const float *weights)
 {
     uint32_t columns = lane->count;
     for (uint32_t i = 0; i < columns; i++) {
@@ -170,7 +171,8 @@ static inline void rig_model_update(rig *r, uint32_t layer, const float *weights
         memcpy(r->past_k + past, r->key + b * rig_row(r), rig_row(r) * sizeof(float));
         memcpy(r->past_v + past, r->value + b * rig_row(r), rig_row(r) * sizeof(float));
         for (uint32_t l = 0; l < r->lanes; l++) {
-            const float *own = weights != NULL ? weights + (size_t)(b * r->lanes + l) * lane_heads * columns : NULL;
+            size_t first = (size_t)(b * r->lanes + l) * lane_heads * columns;
+            const float *own = weights != NULL ? weights + first : NULL;
             model_take(r, rig_lane(r, b, layer, l), pos, lane_heads, own);
         }
     }
@@ -207,8 +209,8 @@ static inline void rig_trim(rig *r, int32_t pos0)
 
 /* copied [heads][size][head_dim] against what `past` says of the lane's tokens, bit for bit after the type's
  * own rounding. */
-static inline void rig_check_rows(const rig *r, uint32_t sequence, uint32_t layer, uint32_t type, const float *past,
-                                  const float *copied)
+static inline void rig_check_rows(const rig *r, uint32_t sequence, uint32_t layer, uint32_t type,
+                                  const float *past, const float *copied)
 {
     uint32_t dim = r->shape.head_dim;
     float expected[256];

@@ -69,8 +69,8 @@ static void random_run(uint64_t seed)
     rig_open(&r, &shape, &options, seed);
     r.coarse = options.decay >= 1.0 && rng_below(&choice, 2);
     for (uint32_t step = 0; step < 40; step++) {
-        check_context("seed %u, step %u, policy %s, lanes %u, budget %u", (unsigned)seed, step, options.policy,
-                      r.lanes, options.budget);
+        check_context("seed %u, step %u, policy %s, lanes %u, budget %u", (unsigned)seed, step,
+                      options.policy, r.lanes, options.budget);
         rig_step(&r, rng_below(&choice, shape.layers));
         rig_check(&r);
         CHECK(h2okv_store_size(r.store, 0) <= h2okv_store_max_size(r.store));
@@ -86,7 +86,7 @@ static void random_runs_equal_the_model(void **state)
     }
 }
 
-/* Trims that drop only recent tokens are exact: everything after equals the model, in which they never were. */
+/* Trims that drop only recent tokens are exact: what follows equals the model, in which they never were. */
 static void short_trims_equal_the_model(void **state)
 {
     (void)state;
@@ -311,7 +311,7 @@ static void rows_of_a_head_lie_in_a_run(void **state)
         CHECK((uintptr_t)part->k % 64 == 0 && (uintptr_t)part->v % 64 == 0);
         for (uint32_t head = 0; head < 3; head++) {
             const float *past = r.past_v + rig_part(&r, b, 1) * MODEL_TOKENS * 15;
-            const unsigned char *rows = part->v + (size_t)head * 5 * 5 * sizeof(float); /* 5 cells of 5 numbers */
+            const unsigned char *rows = part->v + (size_t)head * 5 * 20; /* 5 cells of 5 floats */
             for (uint32_t cell = 0; cell < 4; cell++) { /* tokens 0..3 took cells 0..3 */
                 CHECK(memcmp(rows + (size_t)cell * 20, past + cell * 15 + head * 5, 20) == 0);
             }
