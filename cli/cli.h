@@ -4,7 +4,7 @@
  *   main.c     finds the command              options.c  a table of options: parsing, --help, nearest names
  *   term.c     terminal, colours, progress    table.c    bars, ranges of positions, tables of kept tokens
  *   utf8.c     whole characters               buffer.c   bytes that grow
- *   cmd_*.c    one file a command
+ *   cmd_*.c    one file a command             llama/     what needs llama.cpp
  *
  * Results go to stdout; errors, warnings and progress go to stderr.
  */
@@ -97,6 +97,7 @@ const char *cli_style(FILE *stream, enum cli_style style);     /* "" unless a te
 double cli_seconds(void);                                      /* monotonic */
 uint64_t cli_physical_memory(void);                            /* bytes; 0 when unknown */
 uint64_t cli_peak_memory(void);                                /* bytes this process held at most */
+uint32_t cli_cpus(void);                                       /* that this process may run on */
 
 /* A line on stderr that redraws itself; silent unless stderr is a terminal. */
 typedef struct cli_progress {

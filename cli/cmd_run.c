@@ -1,11 +1,104 @@
-/* cmd_run.c - being written. */
-#include "cli.h"
+/*
+ * cmd_run.c - `h2okv run`: a text of any length through a model in a KV cache of fixed size, and text comes out.
+ *
+ *   options -> prompt.c -> llama/run.c: model, prompt, new tokens -> llama/report.c
+ */
+#include "run.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define FIELD(name) offsetof(run_options, name)
+#define MOST_TOKENS (INT32_MAX / 4)
+
+static const cli_option options[] = {
+    { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Text" },
+    { CLI_TEXT, 'f', "file", FIELD(file), 0, 0, NULL, "FILE", "text to go on from" },
+    { CLI_TEXT, 'p', "prompt", FIELD(prompt), 0, 0, NULL, "TEXT", "the same, as an argument; - is standard input" },
+    { CLI_COUNT, 'n', "new", FIELD(n_new), 0, MOST_TOKENS, NULL, "N", "most new tokens (128); 0 reads the text only" },
+    { CLI_FLAG, 0, "ignore-eos", FIELD(ignore_eos), 0, 0, NULL, NULL, "never choose an end token" },
+
+    { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Model" },
+    { CLI_TEXT, 'm', "model", FIELD(model), 0, 0, NULL, "GGUF", "model file (the one that `make model` fetches)" },
+    { CLI_COUNT, 't', "threads", FIELD(threads), 1, 1024, NULL, "N", "threads (as many as there are processors)" },
+
+    { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Cache" },
+    { CLI_COUNT, 0, "budget", FIELD(budget), RUN_LEAST_BUDGET, MOST_TOKENS, NULL, "N", "tokens kept (512)" },
+    { CLI_COUNT, 0, "recent", FIELD(recent), 0, MOST_TOKENS, NULL, "N", "of these the newest (half of the budget)" },
+    { CLI_COUNT, 0, "sink", FIELD(sinks), 0, MOST_TOKENS, NULL, "N",
+      "of these the text's first tokens (4, or what\nthe recent ones leave)" },
+    { CLI_TEXT, 0, "policy", FIELD(policy), 0, 0, NULL, "NAME",
+      "h2o (heavy hitters), window, random, full" },
+    { CLI_REAL, 0, "decay", FIELD(decay), 0, 1, NULL, "X", "factor on old scores per token (1: none)" },
+    { CLI_NAME, 0, "lanes", FIELD(lanes), 0, 0, run_lane_names, "WHICH",
+      "who chooses what to keep: each KV head of each\nlayer (head), each layer (layer), or one choice\nfor the model (all)" },
+    { CLI_COUNT, 0, "ubatch", FIELD(ubatch), 1, MOST_TOKENS, NULL, "N",
+      "most tokens in a pass (the least from 128 up\nthat makes budget + N a multiple of 256)" },
+
+    { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Choosing tokens" },
+    { CLI_REAL, 0, "temp", FIELD(temp), 0, 100, NULL, "X", "temperature (0: always the most likely token)" },
+    { CLI_COUNT, 0, "top-k", FIELD(top_k), 0, INT32_MAX, NULL, "N", "among the N most likely (40; 0: all)" },
+    { CLI_REAL, 0, "top-p", FIELD(top_p), 0, 1, NULL, "X", "among those that make up X (0.95)" },
+    { CLI_REAL, 0, "min-p", FIELD(min_p), 0, 1, NULL, "X", "at least X as likely as the most likely (0.05)" },
+    { CLI_COUNT, 0, "seed", FIELD(seed), 0, UINT32_MAX - 1, NULL, "N", "for all that is drawn at random (0)" },
+
+    { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Output" },
+    { CLI_FLAG, 0, "json", FIELD(json), 0, 0, NULL, NULL, "text and report as one JSON object" },
+    { CLI_FLAG, 'q', "quiet", FIELD(quiet), 0, 0, NULL, NULL, "no report, progress or warnings" },
+    { CLI_FLAG, 0, "print-config", FIELD(print_config), 0, 0, NULL, NULL, "the settings in effect, on stderr" },
+    { CLI_FLAG, 'v', "verbose", FIELD(verbose), 0, 0, NULL, NULL, "llama.cpp's own messages, on stderr" },
+};
+
+static bool take_arguments(run_options *o, int argc, char **argv, int first)
+{
+    for (; first < argc; first++) {
+        if (strcmp(argv[first], "-") != 0) {
+            return cli_error("run", "unexpected argument '%s': a text goes with -p, a file with -f", argv[first]);
+        }
+        o->from_stdin = true;
+    }
+    if (o->file && strcmp(o->file, "-") == 0) {
+        if (o->from_stdin) return cli_error("run", "standard input is given twice");
+        o->file = NULL;
+        o->from_stdin = true;
+    }
+    return true;
+}
+
+static int go(const run_options *o)
+{
+#ifdef H2OKV_HAVE_LLAMA
+    cli_buffer prompt = { 0 };
+    int code = run_read_prompt(o, &prompt);
+    if (!code) code = run_model(o, &prompt);
+    cli_buffer_free(&prompt);
+    return code;
+#else
+    (void)o;
+    cli_error("run", "this h2okv was built without llama.cpp, which runs the model.\n"
+              "Build it again with llama.cpp: `make` fetches it, `make LLAMA_DIR=folder` uses your own.");
+    return CLI_MISSING;
+#endif
+}
 
 static int cmd_run(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
-    return CLI_MISSING;
+    run_options o;
+    int first, code;
+    run_defaults(&o);
+    if (!cli_parse(&cli_run, argc, argv, &o, &first, &code)) return code;
+    if (!take_arguments(&o, argc, argv, first) || !run_check(&o)) return CLI_USAGE;
+    return go(&o);
 }
 
-const cli_command cli_run = { .name = "run", .summary = "", .usage = "", .about = "", .example = "", .run = cmd_run };
+const cli_command cli_run = {
+    .name = "run",
+    .summary = "a text of any length through a model, and new text comes out",
+    .usage = "[-m GGUF] (-f FILE | -p TEXT | -) [options]",
+    .about = "Reads a text of any length into a model whose KV cache never grows past a budget\n"
+             "of tokens, and writes the text that follows to stdout; a report to stderr.",
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .example = "h2okv run -f long.txt --budget 512 -n 64",
+    .run = cmd_run,
+};

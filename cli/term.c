@@ -1,7 +1,13 @@
-/* term.c - the terminal: width, colours, a progress line; and the clock and memory of this machine. */
+/* term.c - the terminal: width, colours, a progress line; and this machine: clock, memory, processors. */
+#ifdef __linux__
+#define _GNU_SOURCE 1 /* sched_getaffinity */
+#endif
 #include "cli.h"
 
 #include <math.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -54,6 +60,17 @@ uint64_t cli_peak_memory(void)
 #else
     return (uint64_t)usage.ru_maxrss * 1024;
 #endif
+}
+
+/* Those the process is confined to, where the system says so: threads that share a processor wait for each other. */
+uint32_t cli_cpus(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+#ifdef __linux__
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) n = CPU_COUNT(&allowed);
+#endif
+    return n > 0 ? (uint32_t)n : 1;
 }
 
 static void put_time(char *out, size_t size, double seconds)

@@ -1,0 +1,234 @@
+/*
+ * engine.c - see engine.h.
+ *
+ *   path -> is it a GGUF file? -> backends -> model -> is its kind supported? -> does it fit? -> context
+ */
+#include "engine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DEFAULT_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+/* ---- llama.cpp's log ---------------------------------------------------------------------------------- */
+
+/* llama.cpp has one log for the process. */
+static struct {
+    bool verbose;
+    char error[512]; /* the first error since the last load began: later ones only say that it failed */
+} engine_log;
+
+static void on_log(enum ggml_log_level level, const char *text, void *user)
+{
+    (void)user;
+    if (engine_log.verbose) fputs(text, stderr);
+    if (level == GGML_LOG_LEVEL_ERROR && !engine_log.error[0]) {
+        snprintf(engine_log.error, sizeof engine_log.error, "%s", text);
+        engine_log.error[strcspn(engine_log.error, "\n")] = '\0';
+    }
+}
+
+const char *engine_last_log(void)
+{
+    return engine_log.error;
+}
+
+static void start_log(bool verbose)
+{
+    engine_log.verbose = verbose;
+    engine_log.error[0] = '\0';
+    llama_log_set(on_log, NULL);
+}
+
+/* ---- The file ----------------------------------------------------------------------------------------- */
+
+static bool default_path(char *out, size_t size)
+{
+    const char *own = getenv("H2OKV_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (own && *own) {
+        n = snprintf(out, size, "%s/models/%s", own, DEFAULT_MODEL);
+    } else if (xdg && *xdg) {
+        n = snprintf(out, size, "%s/h2okv/models/%s", xdg, DEFAULT_MODEL);
+    } else {
+        n = snprintf(out, size, "%s/.cache/h2okv/models/%s", home ? home : "", DEFAULT_MODEL);
+    }
+    return n >= 0 && (size_t)n < size;
+}
+
+static int find_file(engine *e, const char *path)
+{
+    struct stat info;
+    bool fits = path ? strlen(path) < sizeof e->path : default_path(e->path, sizeof e->path);
+    if (!fits) {
+        cli_error(e->command, "the model's path is too long");
+        return CLI_INPUT;
+    }
+    if (path) snprintf(e->path, sizeof e->path, "%s", path);
+    if (stat(e->path, &info) == 0) {
+        if (!S_ISDIR(info.st_mode)) return CLI_OK;
+        cli_error(e->command, "%s: is a directory, not a model", e->path);
+    } else if (path) {
+        cli_error(e->command, "%s: cannot open: %s", e->path, strerror(errno));
+    } else {
+        cli_error(e->command, "no model: %s is missing; run `make model`, or name a GGUF file with -m", e->path);
+    }
+    return CLI_INPUT;
+}
+
+/* What is no GGUF file is told so here: llama.cpp's own words for it are about magic characters. */
+static int check_magic(const engine *e)
+{
+    char magic[4];
+    FILE *file = fopen(e->path, "rb");
+    size_t n = file ? fread(magic, 1, sizeof magic, file) : 0;
+    int code = CLI_INPUT;
+    if (!file) {
+        cli_error(e->command, "%s: cannot open: %s", e->path, strerror(errno));
+    } else if (n < sizeof magic || memcmp(magic, "GGUF", sizeof magic) != 0) {
+        cli_error(e->command, "%s: is no GGUF file", e->path);
+    } else {
+        code = CLI_OK;
+    }
+    if (file) fclose(file);
+    return code;
+}
+
+/* ---- The model ---------------------------------------------------------------------------------------- */
+
+static int load_model(engine *e)
+{
+    h2okv_error error;
+    if (h2okv_llama_load_backends(NULL)) {
+        cli_error(e->command, "llama.cpp has no CPU backend: its libggml-cpu files have to lie beside libllama");
+        return CLI_MISSING;
+    }
+    e->model = llama_model_load_from_file(e->path, llama_model_default_params());
+    if (!e->model) {
+        cli_error(e->command, "%s: llama.cpp cannot load it: %s", e->path, engine_last_log());
+        return CLI_MODEL;
+    }
+    if (h2okv_llama_check_model(e->model, &error)) {
+        cli_error(e->command, "%s: %s", e->path, error.text);
+        return CLI_MODEL;
+    }
+    e->vocab = llama_model_get_vocab(e->model);
+    return CLI_OK;
+}
+
+int engine_load(engine *e, const char *command, const char *path, bool verbose)
+{
+    int code;
+    *e = (engine){ .command = command };
+    start_log(verbose);
+    code = find_file(e, path);
+    if (!code) code = check_magic(e);
+    return code ? code : load_model(e);
+}
+
+void engine_free(engine *e)
+{
+    h2okv_llama_free(e->h);
+    if (e->model) llama_model_free(e->model);
+    e->h = NULL;
+    e->model = NULL;
+}
+
+/* ---- Does it fit? ------------------------------------------------------------------------------------- */
+
+/* "<architecture>.<suffix>" of the model's metadata, or `otherwise`. */
+static uint64_t metadata(const engine *e, const char *suffix, uint64_t otherwise)
+{
+    char architecture[96] = "", key[192], text[32];
+    llama_model_meta_val_str(e->model, "general.architecture", architecture, sizeof architecture);
+    snprintf(key, sizeof key, "%s.%s", architecture, suffix);
+    if (llama_model_meta_val_str(e->model, key, text, sizeof text) < 0) return otherwise;
+    return strtoull(text, NULL, 10);
+}
+
+/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate from the model's
+ * header, only to refuse what cannot be; a double, because it may be past 2^64. */
+static double bytes_needed(const engine *e, const h2okv_options *cache, double cells, double ubatch)
+{
+    double heads = llama_model_n_head(e->model), kv_heads = llama_model_n_head_kv(e->model);
+    double layers = llama_model_n_layer(e->model);
+    uint64_t head = (uint64_t)llama_model_n_embd(e->model) / (heads > 0 ? (uint64_t)heads : 1);
+    double row = (double)(metadata(e, "attention.key_length", head) + metadata(e, "attention.value_length", head));
+    h2okv_options books = *cache;
+    size_t book_bytes = 0;
+    books.lanes = (uint32_t)(layers * kv_heads);
+    books.cells = (uint32_t)cells;
+    if (h2okv_cache_bytes(&books, &book_bytes)) book_bytes = 0;
+    return layers * kv_heads * row * 2 * cells + heads * ubatch * cells * 4 + (double)book_bytes;
+}
+
+static bool fits(const engine *e, const h2okv_llama_options *o)
+{
+    double ubatch = o->ubatch == H2OKV_AUTO ? 128 : o->ubatch, cells = o->cache->budget + ubatch;
+    double need = bytes_needed(e, o->cache, cells, ubatch), memory = (double)cli_physical_memory();
+    char text[32];
+    if (memory <= 0 || need <= memory) return true;
+    return cli_error(e->command, "--budget %" PRIu32 " with passes of %.0f tokens needs %.1f GiB; this machine has %s",
+                     o->cache->budget, ubatch, need / (1 << 30), cli_bytes(text, (uint64_t)memory));
+}
+
+/* ---- The context -------------------------------------------------------------------------------------- */
+
+static int code_of(int status)
+{
+    switch (status) {
+    case H2OKV_E_INVALID: return CLI_USAGE;
+    case H2OKV_E_UNSUPPORTED: return CLI_MODEL;
+    default: return CLI_ENGINE;
+    }
+}
+
+int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads)
+{
+    struct llama_context_params params = llama_context_default_params();
+    h2okv_error error;
+    int status;
+    if (!fits(e, options)) return CLI_USAGE;
+    params.n_threads = params.n_threads_batch = (int32_t)threads;
+    params.no_perf = true;
+    engine_log.error[0] = '\0';
+    status = h2okv_llama_create(&e->h, e->model, params, options, &error);
+    if (!status) return CLI_OK;
+    cli_error(e->command, "%s%s%s", error.text, engine_log.error[0] ? ": " : "", engine_log.error);
+    return code_of(status);
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------------- */
+
+int engine_tokenize(const engine *e, const cli_buffer *text, llama_token **tokens, uint32_t *n)
+{
+    int32_t length = (int32_t)text->n;
+    int32_t most = -llama_tokenize(e->vocab, text->data, length, NULL, 0, true, false);
+    *n = 0;
+    *tokens = most > 0 ? malloc((size_t)most * sizeof **tokens) : NULL;
+    if (most > 0 && *tokens) most = llama_tokenize(e->vocab, text->data, length, *tokens, most, true, false);
+    if (most > 1 && *tokens && llama_vocab_get_add_eos(e->vocab)) most--; /* the text is to go on */
+    if (most < 1 || !*tokens) {
+        cli_error(e->command, "llama.cpp makes no tokens of the text, or there is no memory for them");
+        return CLI_ENGINE;
+    }
+    *n = (uint32_t)most;
+    return CLI_OK;
+}
+
+bool engine_piece(const engine *e, llama_token token, cli_buffer *out)
+{
+    int32_t room = 64, n;
+    for (;;) {
+        if (!cli_buffer_reserve(out, (size_t)room)) return false;
+        n = llama_token_to_piece(e->vocab, token, out->data + out->n, room, 0, false);
+        if (n >= 0) break;
+        room = -n;
+    }
+    out->n += (size_t)n;
+    out->data[out->n] = '\0';
+    return true;
+}

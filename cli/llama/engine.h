@@ -1,0 +1,40 @@
+/*
+ * engine.h - a model in a bounded KV cache, for the commands that use one.
+ *
+ *   engine_load    file -> model, vocabulary        engine_attach    -> context of budget + ubatch cells
+ */
+#ifndef H2OKV_CLI_ENGINE_H
+#define H2OKV_CLI_ENGINE_H
+
+#include "../cli.h"
+
+#include "h2okv/llama.h"
+
+typedef struct engine {
+    const char *command;             /* for messages */
+    char path[4096];                 /* of the model file */
+    struct llama_model *model;
+    const struct llama_vocab *vocab; /* the model's */
+    h2okv_llama *h;
+} engine;
+
+/* Loads the model: `path`, or the default one when it is NULL. Returns an exit code; on failure an error has
+ * been printed. engine_free in any case. */
+int engine_load(engine *e, const char *command, const char *path, bool verbose);
+
+/* Makes the context. Refuses a budget that this machine cannot hold before anything is allocated for it. */
+int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads);
+
+void engine_free(engine *e);
+
+/* The text's tokens, after the vocabulary's beginning-of-text token if it wants one. *tokens is the caller's,
+ * to be freed. Special tokens that the text spells out are read as plain text. */
+int engine_tokenize(const engine *e, const cli_buffer *text, llama_token **tokens, uint32_t *n);
+
+/* Adds the bytes of a token to `out`. False: out of memory. */
+bool engine_piece(const engine *e, llama_token token, cli_buffer *out);
+
+/* The last error that llama.cpp logged, or "". */
+const char *engine_last_log(void);
+
+#endif

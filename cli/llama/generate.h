@@ -1,0 +1,45 @@
+/*
+ * generate.h - the prompt through the model, then new tokens one by one.
+ *
+ *   tokens -> passes (progress, Ctrl-C) -> sample -> piece -> whole characters -> stdout or text -> next pass
+ */
+#ifndef H2OKV_CLI_GENERATE_H
+#define H2OKV_CLI_GENERATE_H
+
+#include "../run.h"
+#include "engine.h"
+
+enum stop { STOP_LIMIT, STOP_EOS, STOP_INTERRUPT };
+
+typedef struct generation {
+    const run_options *options;
+    engine *engine;
+    struct llama_sampler *sampler;
+    const llama_token *prompt;
+    uint32_t n_prompt;
+
+    uint32_t n_new;       /* tokens generated, without the end token */
+    enum stop stopped;
+    double start;         /* when the first pass began; seconds */
+    double prompt_s;      /* for the prompt's passes */
+    double first_token_s; /* from `start` until the first token was chosen; below 0: none was */
+    double decode_s;      /* from then on until the last token was chosen */
+
+    cli_utf8 characters;
+    cli_buffer piece;     /* a token's bytes */
+    cli_buffer text;      /* all whole characters, for --json */
+    cli_progress progress;
+    bool warned;          /* of passing the trained context */
+} generation;
+
+/* Both return an exit code: CLI_OK also when Ctrl-C ended it (g->stopped), else an error has been printed. */
+int generation_read_prompt(generation *g);
+int generation_write(generation *g);
+
+bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt, uint32_t n);
+void generation_free(generation *g);
+
+/* From now on Ctrl-C and SIGTERM end the work after the current pass; a second one ends the process. */
+void generation_catch_signals(void);
+
+#endif

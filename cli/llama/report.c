@@ -1,0 +1,154 @@
+/* report.c - see report.h. h2okv-run(1) documents the JSON keys. */
+#include "report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+static const char *stop_name(enum stop stopped)
+{
+    return stopped == STOP_EOS ? "eos" : stopped == STOP_INTERRUPT ? "interrupt" : "limit";
+}
+
+/* Prompt tokens that went through the model; fewer than there are after Ctrl-C. */
+static uint32_t prompt_done(const generation *g)
+{
+    uint32_t decoded = (uint32_t)h2okv_llama_next_pos(g->engine->h);
+    return decoded < g->n_prompt ? decoded : g->n_prompt;
+}
+
+static double prompt_speed(const generation *g)
+{
+    return g->prompt_s > 0 ? prompt_done(g) / g->prompt_s : 0;
+}
+
+/* Tokens after the first, which the prompt's last pass gave. 0: there were none. */
+static double decode_speed(const generation *g)
+{
+    return g->n_new > 1 && g->decode_s > 0 ? (g->n_new - 1) / g->decode_s : 0;
+}
+
+static h2okv_llama_stats stats_of(const engine *e)
+{
+    h2okv_llama_stats stats;
+    h2okv_llama_get_stats(e->h, &stats);
+    return stats;
+}
+
+/* ---- The settings ------------------------------------------------------------------------------------- */
+
+void report_config(FILE *out, const run_options *o, const engine *e)
+{
+    h2okv_llama_stats s = stats_of(e);
+    fprintf(out, "model       %s\n", e->path);
+    fprintf(out, "policy      %s\n", o->policy);
+    fprintf(out, "budget      %" PRIu32 "\nrecent      %" PRIu32 "\nsink        %" PRIu32 "\n", s.budget, o->recent,
+            o->sinks);
+    fprintf(out, "decay       %g\n", o->decay);
+    fprintf(out, "lanes       %s (%" PRIu32 ")\n", run_lane_names[o->lanes], s.lanes);
+    fprintf(out, "ubatch      %" PRIu32 "\ncells       %" PRIu32 "\n", s.ubatch, s.cells);
+    fprintf(out, "threads     %" PRIu32 "\nnew         %" PRIu32 "\n", o->threads, o->n_new);
+    fprintf(out, "ignore-eos  %s\n", o->ignore_eos ? "yes" : "no");
+    fprintf(out, "temp        %g\n", o->temp);
+    if (o->temp > 0) {
+        fprintf(out, "top-k       %" PRIu32 "\ntop-p       %g\nmin-p       %g\n", o->top_k, o->top_p, o->min_p);
+    }
+    fprintf(out, "seed        %" PRIu32 "\n", o->seed);
+}
+
+/* ---- For people --------------------------------------------------------------------------------------- */
+
+static void put_prompt_line(FILE *out, const generation *g)
+{
+    char all[32], done[48] = "";
+    uint32_t n = prompt_done(g);
+    if (n < g->n_prompt) snprintf(done, sizeof done, " (%" PRIu32 " read)", n);
+    fprintf(out, "  prompt   %s tokens%s in %.2f s, %.0f tok/s\n", cli_thousands(all, g->n_prompt), done, g->prompt_s,
+            prompt_speed(g));
+}
+
+static void put_new_line(FILE *out, const generation *g)
+{
+    static const char *const why[] = { "as many as asked for", "end of text", "interrupted" };
+    char all[32];
+    fprintf(out, "  new      %s token%s", cli_thousands(all, g->n_new), g->n_new == 1 ? "" : "s");
+    if (decode_speed(g) > 0) fprintf(out, " in %.2f s, %.0f tok/s", g->decode_s, decode_speed(g));
+    if (g->first_token_s >= 0) fprintf(out, "; the first after %.2f s", g->first_token_s);
+    fprintf(out, " (%s)\n", why[g->stopped]);
+}
+
+static uint64_t full_bytes(const generation *g, const h2okv_llama_stats *s)
+{
+    return s->kv_bytes_per_token * (uint64_t)h2okv_llama_next_pos(g->engine->h);
+}
+
+void report_text(FILE *out, const generation *g)
+{
+    h2okv_llama_stats s = stats_of(g->engine);
+    const run_options *o = g->options;
+    char a[32], b[32], c[32];
+    fprintf(out, "%s%s%s, budget %s = %" PRIu32 " recent + %" PRIu32 " heavy (%" PRIu32 " sinks)\n",
+            cli_style(out, CLI_BOLD), o->policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget), o->recent,
+            s.budget - o->recent, o->sinks);
+    put_prompt_line(out, g);
+    put_new_line(out, g);
+    fprintf(out, "  cells    %s live, %s at most, of %s; %s tokens evicted from each of %" PRIu32 " lanes\n",
+            cli_thousands(a, s.cache.live), cli_thousands(b, s.cache.peak_live), cli_thousands(c, s.cells),
+            cli_thousands((char[32]){ 0 }, s.cache.evicted), s.lanes);
+    fprintf(out, "  KV       %s; a full cache would need %s\n", cli_bytes(a, s.kv_bytes), cli_bytes(b, full_bytes(g, &s)));
+    fprintf(out, "  process  %s at most\n", cli_bytes(a, cli_peak_memory()));
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------------- */
+
+static bool set(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0;
+}
+
+static json_t *real_or_null(double value, bool known)
+{
+    return known ? json_real(value) : json_null();
+}
+
+static bool set_fixed_keys(json_t *j, const generation *g, const h2okv_llama_stats *s)
+{
+    return set(j, "prompt_tokens", json_integer(g->n_prompt)) && set(j, "generated_tokens", json_integer(g->n_new)) &&
+           set(j, "prompt_tok_s", real_or_null(prompt_speed(g), g->prompt_s > 0)) &&
+           set(j, "decode_tok_s", real_or_null(decode_speed(g), decode_speed(g) > 0)) &&
+           set(j, "ttft_s", real_or_null(g->first_token_s, g->first_token_s >= 0)) &&
+           set(j, "kv_bytes", json_integer((json_int_t)s->kv_bytes)) &&
+           set(j, "kv_bytes_full", json_integer((json_int_t)full_bytes(g, s))) &&
+           set(j, "peak_live", json_integer(s->cache.peak_live)) && set(j, "budget", json_integer(s->budget)) &&
+           set(j, "evicted", json_integer((json_int_t)s->cache.evicted)) &&
+           set(j, "text", json_stringn(g->text.data ? g->text.data : "", g->text.n));
+}
+
+static bool set_other_keys(json_t *j, const generation *g, const h2okv_llama_stats *s)
+{
+    const run_options *o = g->options;
+    return set(j, "stopped", json_string(stop_name(g->stopped))) &&
+           set(j, "positions", json_integer(h2okv_llama_next_pos(g->engine->h))) &&
+           set(j, "live", json_integer(s->cache.live)) && set(j, "cells", json_integer(s->cells)) &&
+           set(j, "ubatch", json_integer(s->ubatch)) && set(j, "policy", json_string(o->policy)) &&
+           set(j, "recent", json_integer(o->recent)) && set(j, "sinks", json_integer(o->sinks)) &&
+           set(j, "decay", json_real(o->decay)) && set(j, "lanes", json_integer(s->lanes)) &&
+           set(j, "moves", json_integer((json_int_t)s->cache.moves)) &&
+           set(j, "engine_s", json_real((double)s->engine_us * 1e-6)) &&
+           set(j, "bookkeeping_s", json_real((double)s->bookkeeping_us * 1e-6)) &&
+           set(j, "peak_rss_bytes", json_integer((json_int_t)cli_peak_memory())) &&
+           set(j, "model", json_string(g->engine->path)) && set(j, "version", json_string(h2okv_version()));
+}
+
+bool report_json(FILE *out, const generation *g)
+{
+    h2okv_llama_stats s = stats_of(g->engine);
+    json_t *j = json_object();
+    bool ok = j && set_fixed_keys(j, g, &s) && set_other_keys(j, g, &s);
+    if (!ok) cli_error("run", "out of memory for the JSON report");
+    if (ok && (json_dumpf(j, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) || fputc('\n', out) == EOF)) {
+        ok = cli_error("run", "cannot write the JSON report");
+    }
+    json_decref(j);
+    return ok;
+}

@@ -1,0 +1,81 @@
+/*
+ * run.c - `h2okv run` from its checked options and prompt on.
+ *
+ *   load -> tokenize -> attach -> read the prompt -> write new tokens -> report
+ */
+#include "report.h"
+
+#include "h2okv/advanced.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static const char *const command = "run";
+
+/* Policy "full" never evicts, so everything has to have its place. */
+static bool full_policy_fits(const run_options *o, uint32_t n_prompt)
+{
+    const h2okv_policy *policy = h2okv_policy_find(o->policy);
+    uint64_t need = (uint64_t)n_prompt + o->n_new;
+    if (!policy || !(policy->flags & H2OKV_POLICY_KEEPS_ALL) || need <= o->budget) return true;
+    return cli_error(command, "--policy %s keeps every token: %" PRIu32 " in the text and %" PRIu32
+                     " new ones need --budget %" PRIu64, o->policy, n_prompt, o->n_new, need);
+}
+
+static int attach(engine *e, const run_options *o)
+{
+    h2okv_llama_options llama;
+    h2okv_options cache;
+    h2okv_llama_options_init(&llama);
+    h2okv_options_init(&cache);
+    cache.budget = o->budget;
+    cache.recent = o->recent;
+    cache.sinks = o->sinks;
+    cache.decay = o->decay;
+    cache.policy = o->policy;
+    cache.seed = o->seed;
+    llama.cache = &cache;
+    llama.lanes = o->lanes;
+    llama.ubatch = o->ubatch == RUN_AUTO ? H2OKV_AUTO : o->ubatch;
+    return engine_attach(e, &llama, o->threads);
+}
+
+static int report(const generation *g)
+{
+    if (g->options->json) {
+        if (!report_json(stdout, g)) return CLI_ENGINE;
+    } else if (!g->options->quiet) {
+        report_text(stderr, g);
+    }
+    return g->stopped == STOP_INTERRUPT ? CLI_STOPPED : CLI_OK;
+}
+
+static int generate(const run_options *o, engine *e, const llama_token *tokens, uint32_t n)
+{
+    generation g;
+    int code = CLI_ENGINE;
+    if (generation_start(&g, o, e, tokens, n)) {
+        generation_catch_signals();
+        code = generation_read_prompt(&g);
+        if (!code && g.stopped != STOP_INTERRUPT) code = generation_write(&g);
+        if (!code) code = report(&g);
+    }
+    generation_free(&g);
+    return code;
+}
+
+int run_model(const run_options *o, const cli_buffer *prompt)
+{
+    engine e;
+    llama_token *tokens = NULL;
+    uint32_t n = 0;
+    int code = engine_load(&e, command, o->model, o->verbose);
+    if (!code) code = engine_tokenize(&e, prompt, &tokens, &n);
+    if (!code && !full_policy_fits(o, n)) code = CLI_USAGE;
+    if (!code) code = attach(&e, o);
+    if (!code && o->print_config) report_config(stderr, o, &e);
+    if (!code) code = generate(o, &e, tokens, n);
+    free(tokens);
+    engine_free(&e);
+    return code;
+}

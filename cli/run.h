@@ -1,0 +1,46 @@
+/* run.h - the options of `h2okv run`, and the text that it reads. */
+#ifndef H2OKV_CLI_RUN_H
+#define H2OKV_CLI_RUN_H
+
+#include "cli.h"
+
+#define RUN_AUTO UINT32_MAX /* not given */
+#define RUN_LEAST_BUDGET 16
+
+typedef struct run_options {
+    const char *model;               /* NULL: the default model */
+    const char *file, *prompt;
+    bool from_stdin;
+    uint32_t n_new;
+    bool ignore_eos;
+
+    uint32_t budget, recent, sinks;  /* recent and sinks are filled in by run_check */
+    const char *policy;
+    double decay;
+    uint32_t lanes;                  /* enum h2okv_llama_lanes */
+    uint32_t ubatch;                 /* RUN_AUTO: the adapter's choice */
+
+    double temp;                     /* 0: the most likely token */
+    uint32_t top_k;
+    double top_p, min_p;
+    uint32_t seed;
+
+    uint32_t threads;
+    bool json, quiet, verbose, print_config;
+} run_options;
+
+extern const char *const run_lane_names[]; /* by enum h2okv_llama_lanes, ends with NULL */
+
+void run_defaults(run_options *o);
+
+/* Checks what the options say together and fills in what was not given. False: an error has been printed. */
+bool run_check(run_options *o);
+
+/* The prompt as it was given: an exit code, and on CLI_OK valid UTF-8 that is not empty. */
+int run_read_prompt(const run_options *o, cli_buffer *text);
+
+#ifdef H2OKV_HAVE_LLAMA
+int run_model(const run_options *o, const cli_buffer *prompt); /* llama/run.c; returns the exit code */
+#endif
+
+#endif
