@@ -168,8 +168,8 @@ int h2okv_store_update(h2okv_store *store, uint32_t layer, const float *key, con
 
 int h2okv_store_trim(h2okv_store *store, int32_t pos0)
 {
-    if (store->broken || pos0 < 0) {
-        return store->broken ? H2OKV_E_BROKEN : H2OKV_E_INVALID;
+    if (store->broken) {
+        return H2OKV_E_BROKEN;
     }
     size_t parts = h2okv__n_parts(store);
     for (size_t i = 0; i < parts; i++) { /* all plans before the first is carried out: all or nothing */
@@ -179,7 +179,7 @@ int h2okv_store_trim(h2okv_store *store, int32_t pos0)
         }
     }
     for (size_t i = 0; i < parts; i++) {
-        h2okv__part *part = &store->part[i];
+        h2okv__part *part = &store->part[i]; /* a commit ends a pass, so none where nothing is dropped */
         if (part->plan->n_freed > 0 && apply_plan(part, part->plan) != H2OKV_OK) {
             store->broken = true;
             return H2OKV_E_BROKEN;

@@ -215,6 +215,27 @@ static void fault_39_next_position_is_tokens_seen(void **state)
     rig_close(&r);
 }
 
+/* A trim that drops nothing is not a pass: tokens in grace do not age by it. */
+static void empty_trims_change_nothing(void **state)
+{
+    (void)state;
+    rig plain, trimmed;
+    h2okv_shape shape = make_shape(1, 2, 4);
+    h2okv_options options = make_options(1, 7);
+    options.grace = 5;
+    rig_open(&plain, &shape, &options, 8);
+    rig_open(&trimmed, &shape, &options, 8);
+    for (uint32_t step = 0; step < 60; step++) {
+        rig_step(&plain, 0);
+        rig_step(&trimmed, 0);
+        CHECK_OK(h2okv_store_trim(trimmed.store, (int32_t)step + 1));
+        check_context("step %u", step);
+        CHECK(shown_equal(show_store(plain.store, &shape), show_store(trimmed.store, &shape)));
+    }
+    rig_close(&plain);
+    rig_close(&trimmed);
+}
+
 /* ---- One handle for several texts --------------------------------------------------------------------- */
 
 enum { TEXT_TOKENS = 40 };
@@ -283,6 +304,7 @@ int main(void)
         cmocka_unit_test(fault_29_never_over_budget),
         cmocka_unit_test(fault_32_spare_cells_change_nothing),
         cmocka_unit_test(fault_39_next_position_is_tokens_seen),
+        cmocka_unit_test(empty_trims_change_nothing),
         cmocka_unit_test(fault_49_same_text_twice_same_trace),
         cmocka_unit_test(fault_50_another_text_between_changes_nothing),
     };
