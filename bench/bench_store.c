@@ -2,8 +2,8 @@
  * bench_store.c - what one update() with eviction costs in a store that is full: one layer, 8 heads x 64,
  * f32, batch 1, one thread, beside the same class in PyTorch.
  *
- *   bench_store [--json]      environment PEERS=1: time PyTorch now (bench/peers/seed_torch.py, which installs
- *                             it into the build tree when missing), else print figures recorded earlier
+ *   bench_store [--json]      environment PEERS=1: time PyTorch now (peers/seed_torch.py, which installs it
+ *                             into the build tree when missing), else print figures recorded earlier
  */
 #define _POSIX_C_SOURCE 200809L
 
