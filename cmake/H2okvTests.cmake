@@ -18,7 +18,8 @@ function(h2okv_add_test name)
   set(target test_${name})
   string(REPLACE "." "_" target ${target})
   add_executable(${target} ${arg_FILES})
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
+    ${PROJECT_SOURCE_DIR}/adapters/llama)
   target_link_libraries(${target} PRIVATE ${arg_LIBS} h2okv PkgConfig::cmocka m)
   target_compile_definitions(${target} PRIVATE
     H2OKV_TEST_DIR="${PROJECT_SOURCE_DIR}/tests"
