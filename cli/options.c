@@ -231,7 +231,7 @@ bool cli_parse(const cli_command *command, int argc, char **argv, void *out, int
     int id;
     fill_table(&table, command);
     opterr = 0; /* messages of our own, which know the nearest name */
-    optind = 1;
+    optind = 0; /* afresh */
     *exit_code = CLI_USAGE;
     while ((id = getopt_long(argc, argv, table.letters, table.longs, NULL)) != -1) {
         if (id == '?' || id == ':') return refuse(command, &table, argv[optind - 1], id);

@@ -93,7 +93,7 @@ void cli_progress_text(char *out, size_t size, int width, const char *label, uin
     if (speed > 0 && done < total) put_time(left, sizeof left, (double)(total - done) / speed);
     snprintf(text, sizeof text, "%s/%s  %.0f tok/s%s%s%s", cli_thousands(count, done), cli_thousands(all, total),
              speed, *left ? "  " : "", left, *left ? " left" : "");
-    room = width - (int)strlen(label) - (int)strlen(text) - 6;
+    room = width - (int)strlen(label) - 52; /* the longest text, so that the bar keeps its length */
     if (room > 40) room = 40;
     if (room < 8) { /* too narrow for a bar */
         snprintf(out, size, "%s %s", label, text);

@@ -171,7 +171,8 @@ static bool fits(const engine *e, const h2okv_llama_options *o)
     double need = bytes_needed(e, o->cache, cells, ubatch), memory = (double)cli_physical_memory();
     char text[32];
     if (memory <= 0 || need <= memory) return true;
-    return cli_error(e->command, "--budget %" PRIu32 " with passes of %.0f tokens needs %.1f GiB; this machine has %s",
+    return cli_error(e->command, "--budget %" PRIu32 " with passes of %.0f tokens needs %.1f GiB; this machine has %s: "
+                     "give a smaller one",
                      o->cache->budget, ubatch, need / (1 << 30), cli_bytes(text, (uint64_t)memory));
 }
 

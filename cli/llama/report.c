@@ -58,21 +58,28 @@ void report_config(FILE *out, const run_options *o, const engine *e)
 
 /* ---- For people --------------------------------------------------------------------------------------- */
 
+/* "350" or, where that would be coarse, "3.5". */
+static char *speed_text(char *out, double speed)
+{
+    snprintf(out, 32, speed < 10 ? "%.1f" : "%.0f", speed);
+    return out;
+}
+
 static void put_prompt_line(FILE *out, const generation *g)
 {
-    char all[32], done[48] = "";
+    char all[32], done[48] = "", speed[32];
     uint32_t n = prompt_done(g);
-    if (n < g->n_prompt) snprintf(done, sizeof done, " (%" PRIu32 " read)", n);
-    fprintf(out, "  prompt   %s tokens%s in %.2f s, %.0f tok/s\n", cli_thousands(all, g->n_prompt), done, g->prompt_s,
-            prompt_speed(g));
+    if (n < g->n_prompt) snprintf(done, sizeof done, " (%s read)", cli_thousands(speed, n));
+    fprintf(out, "  prompt   %s token%s%s in %.2f s, %s tok/s\n", cli_thousands(all, g->n_prompt),
+            g->n_prompt == 1 ? "" : "s", done, g->prompt_s, speed_text(speed, prompt_speed(g)));
 }
 
 static void put_new_line(FILE *out, const generation *g)
 {
     static const char *const why[] = { "as many as asked for", "end of text", "interrupted" };
-    char all[32];
+    char all[32], speed[32];
     fprintf(out, "  new      %s token%s", cli_thousands(all, g->n_new), g->n_new == 1 ? "" : "s");
-    if (decode_speed(g) > 0) fprintf(out, " in %.2f s, %.0f tok/s", g->decode_s, decode_speed(g));
+    if (decode_speed(g) > 0) fprintf(out, " in %.2f s, %s tok/s", g->decode_s, speed_text(speed, decode_speed(g)));
     if (g->first_token_s >= 0) fprintf(out, "; the first after %.2f s", g->first_token_s);
     fprintf(out, " (%s)\n", why[g->stopped]);
 }
@@ -86,15 +93,15 @@ void report_text(FILE *out, const generation *g)
 {
     h2okv_llama_stats s = stats_of(g->engine);
     const run_options *o = g->options;
-    char a[32], b[32], c[32];
+    char a[32], b[32], c[32], d[32];
     fprintf(out, "%s%s%s, budget %s = %" PRIu32 " recent + %" PRIu32 " heavy (%" PRIu32 " sinks)\n",
             cli_style(out, CLI_BOLD), o->policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget), o->recent,
             s.budget - o->recent, o->sinks);
     put_prompt_line(out, g);
     put_new_line(out, g);
-    fprintf(out, "  cells    %s live, %s at most, of %s; %s tokens evicted from each of %" PRIu32 " lanes\n",
+    fprintf(out, "  cells    %s live, %s at most, of %s; %s tokens evicted (%" PRIu32 " lanes)\n",
             cli_thousands(a, s.cache.live), cli_thousands(b, s.cache.peak_live), cli_thousands(c, s.cells),
-            cli_thousands((char[32]){ 0 }, s.cache.evicted), s.lanes);
+            cli_thousands(d, s.cache.evicted), s.lanes);
     fprintf(out, "  KV       %s; a full cache would need %s\n", cli_bytes(a, s.kv_bytes), cli_bytes(b, full_bytes(g, &s)));
     fprintf(out, "  process  %s at most\n", cli_bytes(a, cli_peak_memory()));
 }

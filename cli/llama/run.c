@@ -55,7 +55,6 @@ static int generate(const run_options *o, engine *e, const llama_token *tokens, 
     generation g;
     int code = CLI_ENGINE;
     if (generation_start(&g, o, e, tokens, n)) {
-        generation_catch_signals();
         code = generation_read_prompt(&g);
         if (!code && g.stopped != STOP_INTERRUPT) code = generation_write(&g);
         if (!code) code = report(&g);
@@ -73,6 +72,7 @@ int run_model(const run_options *o, const cli_buffer *prompt)
     if (!code) code = engine_tokenize(&e, prompt, &tokens, &n);
     if (!code && !full_policy_fits(o, n)) code = CLI_USAGE;
     if (!code) code = attach(&e, o);
+    generation_catch_signals();
     if (!code && o->print_config) report_config(stderr, o, &e);
     if (!code) code = generate(o, &e, tokens, n);
     free(tokens);
