@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 
 TORCH = "torch==2.13.0"
 HEADS, HEAD_DIM = 8, 64
@@ -36,6 +37,7 @@ def parse_arguments():
 
 
 arguments = parse_arguments()
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # which is not used here
 try:
     import torch
 except ImportError:

@@ -91,6 +91,10 @@ static void shapes_refused_by_field(void **state)
         expect_refusal(&shape, &options, rows[i].field, rows[i].text);
     }
     expect_refusal(NULL, &options, "size", "h2okv_shape_init");
+    h2okv_shape shape = make_shape();
+    shape.heads = 4;
+    shape.group = 0x40000000; /* their product is 0 in 32 bits */
+    expect_refusal(&shape, &options, "group", "heads (4) * group");
 }
 
 /* faults.md 36: each odd budget is one error or has one stated meaning. */
