@@ -3,9 +3,6 @@
 # A llama.cpp out of the cache folder is installed with h2okv, into lib/h2okv and include/h2okv/llama.cpp, so that
 # an emptied cache folder breaks nothing. One that is installed already (LLAMA_DIR, system) is used where it is.
 include(CMakePackageConfigHelpers)
-if(NOT TARGET h2okv_cli)
-  return()
-endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/h2okv)
 set(private_libdir ${CMAKE_INSTALL_LIBDIR}/h2okv)

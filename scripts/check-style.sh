@@ -4,7 +4,7 @@
 #   scripts/check-style.sh [ROOT]
 #
 # C files start with a comment, have at most 500 lines and 120 columns, no tabs; functions have at most 100 lines
-# from brace to brace; no file names a machine's folders or a package registry's host.
+# from brace to brace; each C file is named in a CMakeLists.txt; no file names a machine's folders or a package registry's host.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 files=$(if [ -d .git ]; then git ls-files; else find . -type f | sed 's|^\./||'; fi | grep -v '^build')
@@ -38,6 +38,17 @@ END {
         sizes[int((functions + 1) / 2)], sizes[functions]
     exit bad > 0
 }' $sources || status=1
+
+# A file that no CMakeLists.txt above it names is never compiled.
+for file in $(echo "$sources" | grep '\.c$'); do
+    folder=${file%/*} rest=${file##*/}
+    while ! grep -qsE "(^|[ (])${rest%.c}(\.c)?([ )]|\$)" "$folder/CMakeLists.txt"; do
+        case $folder in
+            */*) rest=${folder##*/}/$rest folder=${folder%/*} ;;
+            *) echo "$file:1: not named in a CMakeLists.txt"; status=1; break ;;
+        esac
+    done
+done
 
 # Written so that the patterns do not match themselves.
 folders='/(wor[k]|roo[t]|hom[e]|User[s])/[A-Za-z.]'
