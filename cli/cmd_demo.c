@@ -310,7 +310,9 @@ static void note_script(script *s, int step)
 {
     int32_t recent_from = step + 1 - SCRIPT_RECENT;
     if (leads(&s->run, FORMER)) s->led = step;
-    if (s->became_heavy < 0 && FIRST_NEW == recent_from - 1 && score_of(&s->run, FIRST_NEW) >= 0) s->became_heavy = step;
+    if (s->became_heavy < 0 && FIRST_NEW == recent_from - 1 && score_of(&s->run, FIRST_NEW) >= 0) {
+        s->became_heavy = step;
+    }
     if (s->gone == FORMER) s->evicted = step;
 }
 

@@ -31,7 +31,8 @@ static const cli_option options[] = {
       "h2o (heavy hitters), window, random, full" },
     { CLI_REAL, 0, "decay", FIELD(decay), 0, 1, NULL, "X", "factor on old scores per token (1: none)" },
     { CLI_NAME, 0, "lanes", FIELD(lanes), 0, 0, run_lane_names, "WHICH",
-      "who chooses what to keep: each KV head of each\nlayer (head), each layer (layer), or one choice\nfor the model (all)" },
+      "who chooses what to keep: each KV head of each\nlayer (head), each layer (layer), or one choice\n"
+      "for the model (all)" },
     { CLI_COUNT, 0, "ubatch", FIELD(ubatch), 1, MOST_TOKENS, NULL, "N",
       "most tokens in a pass (the least from 128 up\nthat makes budget + N a multiple of 256)" },
 

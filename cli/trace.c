@@ -293,8 +293,8 @@ static bool read_positions(trace_reader *r, const json_t *list, const char *wher
             return fail(r, CLI_INPUT, "%s[%zu] has to be a position, not %s", where, i, type_name(value));
         }
         if (pos <= last || pos >= (json_int_t)(r->tokens + r->step.n_new)) {
-            return fail(r, CLI_INPUT, "%s[%zu] is %" JSON_INTEGER_FORMAT "; positions rise and are below %" PRIu64, where,
-                        i, pos, r->tokens + r->step.n_new);
+            return fail(r, CLI_INPUT, "%s[%zu] is %" JSON_INTEGER_FORMAT "; positions rise and are below %" PRIu64,
+                        where, i, pos, r->tokens + r->step.n_new);
         }
         last = pos;
         out[i] = (int32_t)pos;

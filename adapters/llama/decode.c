@@ -54,8 +54,8 @@ static int run_pass(h2okv_llama *h, uint32_t n)
         return h->pass_status;
     }
     if (result != 0) {
-        return h2okv__llama_fail(h, H2OKV_E_ENGINE, "decode", "llama.cpp failed to decode %u tokens at position %d (%d)",
-                                 n, h->next_pos, result);
+        return h2okv__llama_fail(h, H2OKV_E_ENGINE, "decode",
+                                 "llama.cpp failed to decode %u tokens at position %d (%d)", n, h->next_pos, result);
     }
     if (!h->pass_admitted) {
         return h2okv__llama_fail(h, H2OKV_E_ENGINE, "decode", "llama.cpp did not show where it put the tokens");
@@ -97,8 +97,8 @@ static int check_tokens(h2okv_llama *h, const llama_token *tokens, uint32_t n)
         return h2okv__llama_fail(h, H2OKV_E_BROKEN, "handle", "an earlier call failed for good: free this handle");
     }
     if (n == 0 || n > (uint32_t)(INT32_MAX - 1 - h->next_pos)) {
-        return h2okv__llama_fail(h, H2OKV_E_INVALID, "n", "n is %u: give at least one token, and end before position %d",
-                                 n, INT32_MAX);
+        return h2okv__llama_fail(h, H2OKV_E_INVALID, "n",
+                                 "n is %u: give at least one token, and end before position %d", n, INT32_MAX);
     }
     int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(h->model));
     for (uint32_t i = 0; i < n; i++) {

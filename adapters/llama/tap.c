@@ -154,7 +154,8 @@ static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax
     }
     const float *data = rows_are_as_expected(h, layer, softmax) ? host_weights(h, softmax) : NULL;
     if (data == NULL) {
-        note_failure(h, H2OKV_E_ENGINE, "weights", "llama.cpp's attention weights have another shape than in the probe");
+        note_failure(h, H2OKV_E_ENGINE, "weights",
+                     "llama.cpp's attention weights have another shape than in the probe");
         return;
     }
     int status = observe_layer(h, (uint32_t)index, softmax, data);

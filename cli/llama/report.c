@@ -102,7 +102,8 @@ void report_text(FILE *out, const generation *g)
     fprintf(out, "  cells    %s live, %s at most, of %s; %s tokens evicted (%" PRIu32 " lanes)\n",
             cli_thousands(a, s.cache.live), cli_thousands(b, s.cache.peak_live), cli_thousands(c, s.cells),
             cli_thousands(d, s.cache.evicted), s.lanes);
-    fprintf(out, "  KV       %s; a full cache would need %s\n", cli_bytes(a, s.kv_bytes), cli_bytes(b, full_bytes(g, &s)));
+    fprintf(out, "  KV       %s; a full cache would need %s\n", cli_bytes(a, s.kv_bytes),
+            cli_bytes(b, full_bytes(g, &s)));
     fprintf(out, "  process  %s at most\n", cli_bytes(a, cli_peak_memory()));
 }
 

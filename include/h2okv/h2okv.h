@@ -202,8 +202,8 @@ H2OKV_API int h2okv_cache_admit(h2okv_cache *cache, const uint32_t *cell, const 
 
 /* Add to a lane's scores the attention that each cell received from the tokens just admitted:
  *     score = score * decay^n + sum over heads and queries q of weight[q][cell] * decay^(n - 1 - q)
- * (Zhang et al. 2023, section 4.2, accumulated scores; the decay is ours). Once for each lane and admit (options.parts times: the
- * decay is applied the first time).
+ * (Zhang et al. 2023, section 4.2, accumulated scores; the decay is ours). Once for each lane and admit
+ * (options.parts times: the decay is applied the first time).
  * Weights of holes are not read as attention. Sums are double, in a fixed order. Errors: E_INVALID (shape, or
  * fewer columns than a live cell needs), E_NAN, E_ORDER (nothing admitted, or observed already). */
 H2OKV_API int h2okv_cache_observe(h2okv_cache *cache, uint32_t lane, const h2okv_weights *weights);

@@ -113,7 +113,8 @@ program_result program_run_list(program_setup setup, const char *const *argument
     c[1].fd = err[0];
     listen(&setup, c, pid);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    return (program_result){ WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), c[0].text, c[1].text, c[0].n };
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return (program_result){ code, c[0].text, c[1].text, c[0].n };
 }
 
 void program_free(program_result *r)

@@ -41,8 +41,8 @@ static rig_options random_options(uint64_t seed, const char *policy)
 static void say(const rig_options *o, const char *what, uint32_t step)
 {
     check_context("%s, seed %llu step %u: lanes %u cells %u budget %u recent %u sinks %u grace %u group %u self %u "
-                  "heads %u parts %u decay %g policy %s coarse %d gaps %d", what, (unsigned long long)o->seed, step, o->lanes,
-                  o->cells, o->budget, o->recent, o->sinks, o->grace, o->group, o->count_self, o->heads, o->parts,
+                  "heads %u parts %u decay %g policy %s coarse %d gaps %d", what, (unsigned long long)o->seed, step,
+                  o->lanes, o->cells, o->budget, o->recent, o->sinks, o->grace, o->group, o->count_self, o->heads, o->parts,
                   o->decay, o->policy, o->coarse, o->gaps);
 }
 
