@@ -19,10 +19,9 @@ git -C "$tmp/source" -c advice.detachedHead=false checkout --quiet "$source_comm
 cmake -S "$tmp/source" -B "$tmp/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
     -DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DGGML_OPENMP=OFF \
     -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-    -DLLAMA_BUILD_SERVER=OFF -DLLAMA_CURL=OFF -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON \
-    -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN' >"$tmp/log" 2>&1 &&
-    cmake --build "$tmp/build" --parallel "$jobs" >>"$tmp/log" 2>&1 ||
-    { tail -n 40 "$tmp/log" >&2; exit 1; }
+    -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF \
+    -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN' >&2
+cmake --build "$tmp/build" --parallel "$jobs" --target llama >&2 # and with it ggml and its backends
 mkdir -p "$tmp/out/lib"
 cp -a "$tmp/build/bin/"*.so* "$tmp/out/lib/"
 cp -a "$cache/$llama/include" "$tmp/out/include"

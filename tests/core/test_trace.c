@@ -42,8 +42,8 @@ static void say(const rig_options *o, const char *what, uint32_t step)
 {
     check_context("%s, seed %llu step %u: lanes %u cells %u budget %u recent %u sinks %u grace %u group %u self %u "
                   "heads %u parts %u decay %g policy %s coarse %d gaps %d", what, (unsigned long long)o->seed, step,
-                  o->lanes, o->cells, o->budget, o->recent, o->sinks, o->grace, o->group, o->count_self, o->heads, o->parts,
-                  o->decay, o->policy, o->coarse, o->gaps);
+                  o->lanes, o->cells, o->budget, o->recent, o->sinks, o->grace, o->group, o->count_self, o->heads,
+                  o->parts, o->decay, o->policy, o->coarse, o->gaps);
 }
 
 /* What the policy does not need may be left out, in some lanes or parts. */
@@ -253,6 +253,7 @@ static void test_clear_is_a_new_start(void **state)
             say(&o, "before clear", step);
             random_step(r);
         }
+        rig_admit(r, 3); /* in mid pass */
         h2okv_cache_clear(r->cache);
         first = snapshot_take(fresh->cache, o.lanes);
         CHECK(snapshot_same(&first, r->cache, o.lanes));
