@@ -203,6 +203,7 @@ static void check_layout(const layout_case *k, int self, int mean, double decay)
     static const uint32_t columns[] = { 2, 5, 4, 0 }; /* 5 is a hole; the order is no one's */
     static const uint32_t cell_of_token[] = { 4, 0, 2 };
     h2okv_options o = options_of(1);
+    h2okv_lane_view view;
     float data[128] = { 0 };
     o.count_self = (uint32_t)self;
     o.heads = mean ? H2OKV_HEADS_MEAN : H2OKV_HEADS_SUM;
@@ -219,6 +220,8 @@ static void check_layout(const layout_case *k, int self, int mean, double decay)
         double sum = expected_sum(cell_of_token[t], 2, self, t, decay);
         CHECK(is(small_score(c, 0, (int32_t)t), mean ? sum / 2 : sum));
     }
+    CHECK_OK(h2okv_cache_lane(c, 0, &view));
+    CHECK(is(view.score[1], 0) && is(view.score[3], 0) && is(view.score[5], 0)); /* holes */
     h2okv_cache_free(c);
 }
 

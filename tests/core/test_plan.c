@@ -141,6 +141,22 @@ static void test_empty_plan_ends_a_pass(void **state)
     h2okv_cache_free(c);
 }
 
+/* Where a pass began must not outlive a clear: all six tokens are in grace here, so ranks decide. */
+static void test_clear_in_mid_pass(void **state)
+{
+    h2okv_options o = small_options(4, 1, 2);
+    (void)state;
+    o.grace = 1;
+    h2okv_cache *c = small_create(&o);
+    small_admit(c, 3, 1);
+    h2okv_cache_clear(c);
+    small_admit(c, 0, 6);
+    small_give(c, 0, (float[]){ 9, 8, 7, 1, 1, 0 });
+    CHECK(small_evict(c) == 2);
+    CHECK(SMALL_HOLDS(c, 0, 0, 1, 2, 5));
+    h2okv_cache_free(c);
+}
+
 /* Nothing in a plan but what is needed: a lane that gives up exactly the oldest tokens moves nothing. */
 static void test_window_moves_nothing(void **state)
 {
@@ -187,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_stale_plans),
         cmocka_unit_test(test_observe_makes_a_plan_stale),
         cmocka_unit_test(test_empty_plan_ends_a_pass),
+        cmocka_unit_test(test_clear_in_mid_pass),
         cmocka_unit_test(test_window_moves_nothing),
         cmocka_unit_test(test_engine_that_skips_moves_is_caught),
     };

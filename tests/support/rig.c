@@ -152,10 +152,11 @@ static void fill_row(rig *r, float *row, uint32_t lane, int32_t query_pos)
     }
 }
 
-/* Columns: all cells in order, cells up to the last one in use, or the cells in use in a random order. */
+/* Columns: all cells in order, cells up to the last one in use, the cells in use in a random order, or all of
+ * them in a random order. */
 static void choose_columns(rig *r, h2okv_weights *w)
 {
-    uint32_t n = 0, way = rng_below(&r->rng, 3), last = 0;
+    uint32_t n = 0, way = rng_below(&r->rng, 4), last = 0;
     for (uint32_t c = 0; c < r->engine.cells; c++) {
         if (r->engine.pos[c] != -1) {
             last = c;
@@ -164,13 +165,13 @@ static void choose_columns(rig *r, h2okv_weights *w)
             r->column[n++] = c;
         }
     }
-    for (uint32_t i = n; way == 2 && i > 1; i--) {
+    for (uint32_t i = n; way >= 2 && i > 1; i--) {
         uint32_t k = rng_below(&r->rng, i), swap = r->column[k];
         r->column[k] = r->column[i - 1];
         r->column[i - 1] = swap;
     }
     w->columns = way == 1 ? last + 1 : n;
-    w->cell_of_column = way == 2 ? r->column : NULL;
+    w->cell_of_column = way >= 2 ? r->column : NULL;
 }
 
 static void choose_strides(rig *r, h2okv_weights *w)
