@@ -2,7 +2,7 @@
  * 02_owned_store.c - a first look at the owned store: six tokens go in, four may stay.
  *
  * Each token brings a key and a value, and says how much attention its query paid to the tokens before it.
- * The store keeps the two newest tokens and, of the others, the two that were paid the most: the heavy hitters.
+ * The store keeps the two newest tokens and, of the others, the two that drew the most: the heavy hitters.
  */
 #include <h2okv/h2okv.h>
 #include <stdio.h>
