@@ -148,6 +148,9 @@ static void test_clear_in_mid_pass(void **state)
     (void)state;
     o.grace = 1;
     h2okv_cache *c = small_create(&o);
+    small_admit(c, 0, 1);
+    small_idle(c, 1);
+    small_evict(c);
     small_admit(c, 3, 1);
     h2okv_cache_clear(c);
     small_admit(c, 0, 6);
