@@ -193,6 +193,9 @@ bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user)
     if (h->tap_mode == H2OKV__TAP_OFF) {
         return !ask;
     }
+    if (ask && node->op != GGML_OP_SET_ROWS && node->op != GGML_OP_SOFT_MAX) {
+        return false;
+    }
     int64_t start = llama_time_us();
     int softmax_layer = node->op == GGML_OP_SOFT_MAX ? layer_of_name(node->name, "kq_soft_max-") : -1;
     bool answer = true; /* told: go on */

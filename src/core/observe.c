@@ -26,17 +26,33 @@ static uint32_t column_of_cell(const h2okv_weights *w, uint32_t cell)
     return i;
 }
 
-static void add_row(double *restrict mass, const float *restrict row, uint32_t columns)
+/* Rows of up to four heads at once, so that mass is read and written once for them; the sums' order is as for one
+ * row after the other. `factor` 1 leaves every bit as it is. */
+static void add_rows(double *restrict mass, const float *row, size_t stride, uint32_t rows, uint32_t columns,
+                     double factor)
 {
-    for (uint32_t i = 0; i < columns; i++) {
-        mass[i] += (double)row[i];
-    }
-}
-
-static void add_row_weighed(double *restrict mass, const float *restrict row, uint32_t columns, double factor)
-{
-    for (uint32_t i = 0; i < columns; i++) {
-        mass[i] += (double)row[i] * factor;
+    const float *restrict a = row, *restrict b = row + stride, *restrict c = b + stride, *restrict d = c + stride;
+    switch (rows) {
+    case 1:
+        for (uint32_t i = 0; i < columns; i++) {
+            mass[i] += (double)a[i] * factor;
+        }
+        break;
+    case 2:
+        for (uint32_t i = 0; i < columns; i++) {
+            mass[i] = mass[i] + (double)a[i] * factor + (double)b[i] * factor;
+        }
+        break;
+    case 3:
+        for (uint32_t i = 0; i < columns; i++) {
+            mass[i] = mass[i] + (double)a[i] * factor + (double)b[i] * factor + (double)c[i] * factor;
+        }
+        break;
+    default:
+        for (uint32_t i = 0; i < columns; i++) {
+            mass[i] = mass[i] + (double)a[i] * factor + (double)b[i] * factor + (double)c[i] * factor +
+                      (double)d[i] * factor;
+        }
     }
 }
 
@@ -46,13 +62,9 @@ static void add_query(const h2okv_cache *c, const h2okv_weights *w, uint32_t que
     uint32_t own_cell = c->engine_order[c->live - c->n_fresh + query];
     uint32_t own = c->options.count_self ? w->columns : column_of_cell(w, own_cell);
     double without_self = own < w->columns ? c->mass[own] : 0.0;
-    for (uint32_t h = 0; h < w->heads; h++) {
+    for (uint32_t h = 0; h < w->heads; h += 4) {
         const float *row = w->data + h * w->head_stride + query * w->query_stride;
-        if (factor < 1.0) {
-            add_row_weighed(c->mass, row, w->columns, factor);
-        } else {
-            add_row(c->mass, row, w->columns);
-        }
+        add_rows(c->mass, row, w->head_stride, w->heads - h < 4 ? w->heads - h : 4, w->columns, factor);
     }
     if (own < w->columns) {
         c->mass[own] = without_self;
@@ -82,52 +94,53 @@ static uint64_t not_finite(double value)
     return (bits & 0x7FF0000000000000u) == 0x7FF0000000000000u;
 }
 
-static bool all_finite(const h2okv__lane *lane, const double *mass, const uint32_t *cell_of_column, uint32_t n)
+/* Holes are looked up in engine_pos: it is one row for all lanes, and so it stays in the processor's cache. */
+static bool all_finite(const h2okv_cache *c, const uint32_t *cell_of_column, uint32_t n)
 {
     uint64_t bad = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t cell = cell_of_column != NULL ? cell_of_column[i] : i;
-        bad |= not_finite(mass[i]) & (uint64_t)(lane->pos[cell] >= 0);
+        bad |= not_finite(c->mass[i]) & (uint64_t)(c->engine_pos[cell] >= 0);
     }
     return bad == 0;
 }
 
-static void decay_scores(const h2okv_cache *c, const h2okv__lane *lane)
+static void decay_scores(const h2okv_cache *c, double *score)
 {
     double factor = 1.0;
     for (uint32_t i = 0; i < c->n_fresh; i++) {
         factor *= c->options.decay;
     }
     for (uint32_t i = 0; i < c->options.cells; i++) {
-        double decayed = lane->score[i] * factor;
-        lane->score[i] = decayed < smallest_score && decayed > -smallest_score ? 0.0 : decayed;
+        double decayed = score[i] * factor;
+        score[i] = decayed < smallest_score && decayed > -smallest_score ? 0.0 : decayed;
     }
 }
 
-static void add_mass(const h2okv__lane *lane, const double *mass, const uint32_t *cell_of_column, uint32_t n)
+static void add_mass(const h2okv_cache *c, double *restrict score, const uint32_t *cell_of_column, uint32_t n)
 {
     if (cell_of_column == NULL) {
         for (uint32_t i = 0; i < n; i++) {
-            lane->score[i] = lane->pos[i] >= 0 ? lane->score[i] + mass[i] : 0.0;
+            score[i] = c->engine_pos[i] >= 0 ? score[i] + c->mass[i] : 0.0;
         }
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t cell = cell_of_column[i];
-        lane->score[cell] = lane->pos[cell] >= 0 ? lane->score[cell] + mass[i] : 0.0;
+        score[cell] = c->engine_pos[cell] >= 0 ? score[cell] + c->mass[i] : 0.0;
     }
 }
 
 static int fold(h2okv_cache *c, uint32_t lane_index, const uint32_t *cell_of_column, uint32_t columns)
 {
-    h2okv__lane lane = h2okv__lane_of(c, lane_index);
-    if (!all_finite(&lane, c->mass, cell_of_column, columns)) {
+    double *score = h2okv__lane_of(c, lane_index).score;
+    if (!all_finite(c, cell_of_column, columns)) {
         return H2OKV_E_NAN;
     }
     if (c->options.decay < 1.0 && c->observed[lane_index] == 0) {
-        decay_scores(c, &lane);
+        decay_scores(c, score);
     }
-    add_mass(&lane, c->mass, cell_of_column, columns);
+    add_mass(c, score, cell_of_column, columns);
     c->observed[lane_index]++;
     c->n_observed += c->observed[lane_index] == c->options.parts;
     c->epoch++;

@@ -92,6 +92,9 @@ int h2okv__select(h2okv_cache *c, const h2okv__lane *lane, uint32_t n_among, uin
     uint32_t held = 0;
     for (uint32_t k = looked_at.first; k < looked_at.end; k++) {
         uint32_t cell = lane->order[k];
+        if (held == n && c->candidate[0].guard == GUARD_NONE && rank[cell] > c->candidate[0].rank) {
+            continue; /* stays, whatever its guard: nearly every token takes this way */
+        }
         h2okv__candidate item = {rank[cell], GUARD_NONE, k};
         if (k < open.first || k >= open.end) {
             item.guard = GUARD_ALWAYS;

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/options.h"
-#include "store/dtype.h"
+#include "base/dtype.h"
 
 /* Where the parts of the store's block lie, in bytes from its start. */
 typedef struct offsets {

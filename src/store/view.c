@@ -3,7 +3,7 @@
  */
 #include "store/store.h"
 
-#include "store/dtype.h"
+#include "base/dtype.h"
 
 /* How many tokens a cache frees depends on their positions only, so all sequences of a layer hold as many. */
 uint32_t h2okv_store_size(const h2okv_store *store, uint32_t layer)

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "h2okv/h2okv.h"
-#include "store/dtype.h"
+#include "base/dtype.h"
 #include "support/check.h"
 #include "support/rng.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "h2okv/h2okv.h"
-#include "store/dtype.h"
+#include "base/dtype.h"
 #include "support/rng.h"
 
 /* What a 16-bit float means: sign, `exponent_bits` exponent, the rest fraction. Not for infinity and NaN. */

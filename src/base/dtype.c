@@ -1,7 +1,7 @@
 /*
  * dtype.c - rows of K and V in f32, f16, bf16 and q8_0, in portable C: the same bits on every machine.
  */
-#include "store/dtype.h"
+#include "dtype.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,8 +10,8 @@
  * keep infinities, signed zeros and subnormals; a NaN stays a NaN. A q8_0 block with a NaN or an infinity in
  * it becomes NaN throughout: such a fault should be seen, and int8 has no place for it.
  */
-#ifndef H2OKV_STORE_DTYPE_H
-#define H2OKV_STORE_DTYPE_H
+#ifndef H2OKV_BASE_DTYPE_H
+#define H2OKV_BASE_DTYPE_H
 
 #include <stddef.h>
 #include <stdint.h>

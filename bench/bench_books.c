@@ -1,0 +1,209 @@
+/*
+ * bench_books.c - what the books cost: observe + plan + commit of one decode step, 1,024 cells x 90 lanes with
+ * three query heads a lane, as SmolLM2-135M has them; alone, and with a model as a share of its decode step.
+ *
+ *   bench_books [--json]
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "h2okv/h2okv.h"
+#ifdef H2OKV_HAVE_LLAMA
+#include "h2okv/llama.h"
+#endif
+
+enum { LANES = 90, GROUP = 3, CELLS = 1024, BUDGET = 1023, STEPS = 300 };
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static void check(int status, const char *what)
+{
+    if (status != H2OKV_OK) {
+        fprintf(stderr, "bench_books: %s: %s\n", what, h2okv_strerror(status));
+        exit(6);
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return values[n / 2];
+}
+
+/* One row of weights for all cells and heads, drawn once; which lane gets which part changes with the step. */
+static float *draw_weights(size_t n)
+{
+    float *weights = malloc(n * sizeof *weights);
+    uint64_t state = 1;
+    for (size_t i = 0; weights != NULL && i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        weights[i] = (float)(state >> 40) * 0x1p-24f / CELLS;
+    }
+    return weights;
+}
+
+/* The first BUDGET tokens one by one into a cell each, without attention. */
+static void fill(h2okv_cache *cache)
+{
+    const h2okv_plan *plan;
+    for (uint32_t i = 0; i < BUDGET; i++) {
+        int32_t pos = (int32_t)i;
+        check(h2okv_cache_admit(cache, &i, &pos, 1), "admit");
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            check(h2okv_cache_observe_mass(cache, lane, NULL), "observe");
+        }
+        check(h2okv_cache_plan(cache, &plan), "plan");
+        check(h2okv_cache_commit(cache, plan), "commit");
+    }
+}
+
+/* One token into the free cell; returns the cell that became free. */
+static uint32_t step(h2okv_cache *cache, uint32_t free_cell, int32_t pos, const float *weights)
+{
+    const h2okv_plan *plan;
+    check(h2okv_cache_admit(cache, &free_cell, &pos, 1), "admit");
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        h2okv_weights w = {
+            .heads = GROUP,
+            .queries = 1,
+            .columns = CELLS,
+            .data = weights + (lane + (uint32_t)pos) % LANES * (size_t)GROUP * CELLS,
+            .head_stride = CELLS,
+            .query_stride = CELLS,
+        };
+        check(h2okv_cache_observe(cache, lane, &w), "observe");
+    }
+    check(h2okv_cache_plan(cache, &plan), "plan");
+    uint32_t freed = plan->freed_cell[0];
+    check(h2okv_cache_commit(cache, plan), "commit");
+    return freed;
+}
+
+static double books_alone_us(void)
+{
+    h2okv_options options;
+    h2okv_options_init(&options);
+    options.lanes = LANES;
+    options.cells = CELLS;
+    options.budget = BUDGET;
+    h2okv_cache *cache;
+    check(h2okv_cache_create(&cache, &options, NULL), "create");
+    float *weights = draw_weights((size_t)LANES * GROUP * CELLS);
+    check(weights != NULL ? H2OKV_OK : H2OKV_E_NOMEM, "weights");
+    fill(cache);
+    double times[STEPS];
+    uint32_t free_cell = BUDGET;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        double start = now_us();
+        free_cell = step(cache, free_cell, (int32_t)(BUDGET + i), weights);
+        times[i] = now_us() - start;
+    }
+    free(weights);
+    h2okv_cache_free(cache);
+    return median(times, STEPS);
+}
+
+typedef struct with_model {
+    bool measured;
+    double step_us, books_us, share; /* medians over the decode steps */
+} with_model;
+
+#ifdef H2OKV_HAVE_LLAMA
+static void silent(enum ggml_log_level level, const char *text, void *user)
+{
+    (void)user;
+    if (level == GGML_LOG_LEVEL_ERROR) {
+        fputs(text, stderr);
+    }
+}
+
+static void time_steps(h2okv_llama *h, with_model *out)
+{
+    enum { PROMPT = 1024, N = 100 };
+    llama_token token[PROMPT];
+    for (int i = 0; i < PROMPT; i++) {
+        token[i] = 1000 + i * 7 % 5000;
+    }
+    check(h2okv_llama_decode(h, token, PROMPT), "prompt");
+    double books[N], steps[N], share[N];
+    h2okv_llama_stats before, after;
+    for (int i = 0; i < N; i++) {
+        h2okv_llama_get_stats(h, &before);
+        check(h2okv_llama_decode(h, token + i, 1), "decode");
+        h2okv_llama_get_stats(h, &after);
+        books[i] = (double)(after.bookkeeping_us - before.bookkeeping_us);
+        steps[i] = books[i] + (double)(after.engine_us - before.engine_us);
+        share[i] = books[i] / steps[i];
+    }
+    *out = (with_model){true, median(steps, N), median(books, N), median(share, N)};
+}
+
+static with_model books_in_model(void)
+{
+    with_model result = {false, 0, 0, 0};
+    llama_log_set(silent, NULL);
+    check(h2okv_llama_load_backends(NULL), "backends");
+    struct llama_model *model = llama_model_load_from_file(H2OKV_BENCH_MODEL, llama_model_default_params());
+    if (model == NULL) {
+        return result;
+    }
+    struct llama_context_params params = llama_context_default_params();
+    params.n_threads = params.n_threads_batch = 2;
+    h2okv_options cache;
+    h2okv_options_init(&cache);
+    cache.budget = 800; /* 1,024 cells */
+    h2okv_llama_options options;
+    h2okv_llama_options_init(&options);
+    options.cache = &cache;
+    h2okv_llama *h;
+    check(h2okv_llama_create(&h, model, params, &options, NULL), "context");
+    time_steps(h, &result);
+    h2okv_llama_free(h);
+    llama_model_free(model);
+    return result;
+}
+#else
+static with_model books_in_model(void)
+{
+    return (with_model){false, 0, 0, 0};
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    double alone = books_alone_us();
+    with_model in_model = books_in_model();
+    if (json) {
+        printf("{\"books_us\": %.1f", alone);
+        if (in_model.measured) {
+            printf(", \"model_step_us\": %.1f, \"model_books_us\": %.1f, \"model_share\": %.4f", in_model.step_us,
+                   in_model.books_us, in_model.share);
+        }
+        printf("}\n");
+        return 0;
+    }
+    printf("Books of one decode step, %d lanes x %d cells, %d heads a lane (medians)\n", LANES, CELLS, GROUP);
+    printf("  observe + plan + commit alone   %8.1f us\n", alone);
+    if (in_model.measured) {
+        printf("  in SmolLM2-135M, 2 threads      %8.1f us of a step of %.1f us = %.1f %% (moves included)\n",
+               in_model.books_us, in_model.step_us, 100.0 * in_model.share);
+    }
+    return 0;
+}
