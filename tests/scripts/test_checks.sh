@@ -22,6 +22,8 @@ fresh() {
     good adapters/llama/tap.c '<h2okv/llama.h>' '<ggml.h>' '<dlfcn.h>'
     good cli/main.c '<h2okv/h2okv.h>' '<jansson.h>'
     good tests/oracle/oracle.c '<math.h>'
+    (cd "$tree" && find . -name '*.c' | sed 's|^\./||') >"$tree/CMakeLists.txt"
+    echo src/core/a.c >>"$tree/CMakeLists.txt"
 }
 
 good() { # FILE INCLUDE...
@@ -93,6 +95,9 @@ done
 fresh
 { echo '/* a */'; echo 'void f(void)'; echo '{'; seq 98 | sed 's|.*|    g();|'; echo '}'; } >"$tree/src/core/a.c"
 expect style ''
+fresh
+echo '/* a */' >"$tree/src/core/forgotten.c"
+expect style 'src/core/forgotten.c:1: not named in a CMakeLists.txt'
 for text in /ho''me/me /ro''ot/x https://files.np''m.example py''pi.org; do
     fresh
     echo "see $text" >"$tree/README.md"
