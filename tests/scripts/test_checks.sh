@@ -22,8 +22,9 @@ fresh() {
     good adapters/llama/tap.c '<h2okv/llama.h>' '<ggml.h>' '<dlfcn.h>'
     good cli/main.c '<h2okv/h2okv.h>' '<jansson.h>'
     good tests/oracle/oracle.c '<math.h>'
-    (cd "$tree" && find . -name '*.c' | sed 's|^\./||') >"$tree/CMakeLists.txt"
-    echo src/core/a.c >>"$tree/CMakeLists.txt"
+    for folder in src adapters cli tests; do
+        (cd "$tree/$folder" && find . -name '*.c' | sed 's|^\./||' && echo core/a.c) >"$tree/$folder/CMakeLists.txt"
+    done
 }
 
 good() { # FILE INCLUDE...
