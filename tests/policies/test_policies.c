@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "support/small.h"
 
+#include <math.h>
 #include <string.h>
 
 static void test_registry(void **state)
@@ -61,6 +62,30 @@ static void test_full_never_evicts(void **state)
     }
     h2okv_cache_get_stats(c, &stats);
     CHECK(stats.live == 32 && stats.evicted == 0 && stats.passes == 32);
+    h2okv_cache_free(c);
+}
+
+/* Every policy ranks every token, and by the view alone. */
+static void test_ranks_are_numbers(void **state)
+{
+    h2okv_options o = small_options(6, 1, 3);
+    h2okv_lane_view view;
+    (void)state;
+    o.lanes = 2;
+    h2okv_cache *c = small_create(&o);
+    small_admit(c, 5, 7);
+    small_give(c, 1, (float[]){ 9, 0, 3, 0, 1, 2, 0 });
+    CHECK_OK(h2okv_cache_lane(c, 1, &view));
+    for (uint32_t i = 0; h2okv_policy_name(i) != NULL; i++) {
+        double first[16], second[16];
+        const double *a = h2okv_policy_find(h2okv_policy_name(i))->rank(&view, first);
+        const double *b = h2okv_policy_find(h2okv_policy_name(i))->rank(&view, second);
+        check_context("policy %s", h2okv_policy_name(i));
+        for (uint32_t k = 0; k < view.live; k++) {
+            CHECK(isfinite(a[view.order[k]]));
+            CHECK(a[view.order[k]] >= b[view.order[k]] && a[view.order[k]] <= b[view.order[k]]);
+        }
+    }
     h2okv_cache_free(c);
 }
 
@@ -158,6 +183,7 @@ int main(void)
         cmocka_unit_test(test_registry),
         cmocka_unit_test(test_window_is_the_newest),
         cmocka_unit_test(test_full_never_evicts),
+        cmocka_unit_test(test_ranks_are_numbers),
         cmocka_unit_test(test_passes_of_any_size_keep_the_same),
         cmocka_unit_test(test_random_by_seed_and_lane),
         cmocka_unit_test(test_random_is_uniform),
