@@ -301,7 +301,7 @@ static int check_step(replay *r)
 static void tell_header(const replay *r)
 {
     const trace_header *h = &r->trace.header;
-    printf("%s: %" PRIu32 " head%s in %" PRIu32 " lane%s, budget %" PRIu32 " = %" PRIu32 " recent + %" PRIu32 " heavy",
+    printf("%s\n%" PRIu32 " head%s in %" PRIu32 " lane%s, budget %" PRIu32 " = %" PRIu32 " recent + %" PRIu32 " heavy",
            r->trace.path, h->heads, h->heads == 1 ? "" : "s", h->lanes, h->lanes == 1 ? "" : "s", h->recent + h->heavy,
            h->recent, h->heavy);
     if (h->sinks) printf(" (%" PRIu32 " of them sinks)", h->sinks);
@@ -462,9 +462,9 @@ static int cmd_replay(int argc, char **argv)
 
 static const cli_option options[] = {
     { CLI_FLAG, 0, "check", offsetof(replay_options, check), 0, 0, NULL, NULL,
-      "compare every step with the recorded kept sets (exactly)\n"
-      "and scores (to 1e-4 of the value); exit 1 at the first\n"
-      "difference, naming line, step, lane and field" },
+      "compare every step with the recorded kept sets\n"
+      "(exactly) and scores (to 1e-4 of the value); exit 1\n"
+      "at the first difference, naming step and field" },
     { CLI_FLAG, 0, "json", offsetof(replay_options, json), 0, 0, NULL, NULL, "the result as one JSON object" },
 };
 
