@@ -76,7 +76,7 @@ static void put_prompt_line(FILE *out, const generation *g)
 
 static void put_new_line(FILE *out, const generation *g)
 {
-    static const char *const why[] = { "as many as asked for", "end of text", "interrupted" };
+    static const char *const why[] = { "-n reached", "end of text", "interrupted" };
     char all[32], speed[32];
     fprintf(out, "  new      %s token%s", cli_thousands(all, g->n_new), g->n_new == 1 ? "" : "s");
     if (decode_speed(g) > 0) fprintf(out, " in %.2f s, %s tok/s", g->decode_s, speed_text(speed, decode_speed(g)));

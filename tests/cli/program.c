@@ -87,6 +87,10 @@ static void listen(program_setup *setup, capture *c, pid_t pid)
         }
         if (time_to_signal(setup, c)) {
             kill(pid, setup->signal);
+            if (setup->signal_twice) {
+                nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL); /* or the two would be one */
+                kill(pid, setup->signal);
+            }
             setup->signal = 0;
         }
         if (time(NULL) > end) {
