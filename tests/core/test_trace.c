@@ -16,7 +16,7 @@ enum { ROUNDS_MAX = 3, TOKENS_MAX = 9, STEPS = 24 };
 static rig_options random_options(uint64_t seed, const char *policy)
 {
     static const double decays[] = { 1.0, 0.98, 0.5 };
-    static const uint32_t groups[] = { 1, 3, 8 };
+    static const uint32_t groups[] = { 1, 2, 3, 4, 7, 8 };
     rng r = { seed * 2654435761u };
     rig_options o = { .seed = seed, .policy = policy };
     o.lanes = rng_range(&r, 1, 5);
@@ -24,15 +24,16 @@ static rig_options random_options(uint64_t seed, const char *policy)
     o.recent = rng_below(&r, o.budget + 1);
     o.sinks = rng_below(&r, o.budget - (o.recent ? o.recent : 1) + 1);
     o.grace = rng_below(&r, 4);
-    o.group = groups[rng_below(&r, 3)];
+    o.group = groups[rng_below(&r, 6)];
     o.count_self = rng_below(&r, 2);
     o.heads = rng_below(&r, 2);
     o.parts = rng_below(&r, 4) == 0 ? rng_range(&r, 2, 3) : 1;
     o.decay = decays[rng_below(&r, 3)];
     o.scatter = (int)rng_below(&r, 2);
     o.gaps = rng_below(&r, 3) == 0;
-    /* Coarse weights make exact ties, which only exact sums keep: no decay, or a half; no division by 3. */
-    o.coarse = fabs(o.decay - 0.98) > 0.01 && !(o.heads == H2OKV_HEADS_MEAN && o.group == 3) && rng_below(&r, 2);
+    /* Coarse weights make exact ties, which only exact sums keep: no decay, or a half; no division by 3 or 7. */
+    int exact = fabs(o.decay - 0.98) > 0.01 && (o.heads == H2OKV_HEADS_SUM || (o.group & (o.group - 1)) == 0);
+    o.coarse = exact && rng_below(&r, 2);
     o.cells = o.budget + TOKENS_MAX * ROUNDS_MAX + rng_below(&r, 20);
     o.cells = strcmp(policy, "full") == 0 ? o.cells + STEPS * TOKENS_MAX : o.cells;
     return o;
