@@ -25,7 +25,8 @@ static const char *architecture_of(const synth_shape *shape)
 static void set_key(struct gguf_context *meta, const synth_shape *shape, const synth_key *key)
 {
     char name[128];
-    snprintf(name, sizeof name, "%s.%s", architecture_of(shape), key->suffix);
+    bool whole = strncmp(key->suffix, "tokenizer.", 10) == 0;
+    snprintf(name, sizeof name, "%s%s%s", whole ? "" : architecture_of(shape), whole ? "" : ".", key->suffix);
     uint32_t per_layer[SYNTH_MAX_LAYERS] = {0};
     switch (key->kind) {
     case SYNTH_U32:

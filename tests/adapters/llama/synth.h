@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* One number of metadata, "<architecture>.<suffix>". */
+/* One number of metadata, "<architecture>.<suffix>"; a suffix that starts with "tokenizer." is the whole name. */
 typedef struct synth_key {
     const char *suffix;
     enum synth_kind {
