@@ -1,6 +1,6 @@
 /*
- * advanced.h - policies of your own, and a look into a lane without a copy, and the one way in
- * which the library reports errors. May change between minor versions.
+ * advanced.h - policies of your own, and a look into a lane without a copy, the one way in which the library
+ * reports errors, and the instruction sets of the kernels. May change between minor versions.
  *
  * A policy only ranks. One selector protects sinks, recent tokens and tokens in grace, breaks ties and picks,
  * so that no policy can get these wrong. See src/policies/ for the built-in ones, which use nothing but this.
@@ -58,6 +58,17 @@ H2OKV_API int h2okv_error_set(h2okv_error *error, int status, const char *field,
 
 /* The built-in policy of that name, or NULL. */
 H2OKV_API const h2okv_policy *h2okv_policy_find(const char *name);
+
+/* The instruction sets that the attention kernels of this build are written for, by index from 0, the plainest
+ * ("scalar", which every machine runs) first; NULL past the last one. */
+H2OKV_API const char *h2okv_isa_name(uint32_t index);
+
+/* 1 when processor and operating system let this process use it, else 0 (also for an unknown name). For "amx" this
+ * asks Linux for the permission to use tile registers, which the process then keeps. */
+H2OKV_API int h2okv_isa_usable(const char *name);
+
+/* The usable one that "auto" means. */
+H2OKV_API const char *h2okv_isa_best(void);
 
 #ifdef __cplusplus
 }

@@ -121,7 +121,7 @@ typedef struct h2okv_options {
                             newest token is still kept and counts among the heavy */
     uint32_t sinks;      /* tokens at positions 0..sinks-1 always kept; they count in heavy; default 0 */
     uint32_t grace;      /* passes for which a new token beyond `recent` is kept before ranks decide, as far as
-                            the budget allows; default 0 */
+                            the budget allows; at most 65536, default 0 */
     uint32_t count_self; /* whether a token's weight on itself counts; default 1 */
     uint32_t heads;      /* enum h2okv_heads; default sum */
     uint32_t parts;      /* times each lane is observed after an admit, for a lane that spans several layers;
@@ -195,17 +195,18 @@ H2OKV_API int h2okv_cache_create(h2okv_cache **out, const h2okv_options *options
 H2OKV_API void h2okv_cache_free(h2okv_cache *cache); /* NULL is allowed */
 H2OKV_API void h2okv_cache_clear(h2okv_cache *cache); /* as just created */
 
-/* The engine put n new tokens into these cells. Positions rise strictly and are past every one in the cache;
- * cells are free. Scores start at 0. Errors: E_INVALID (position or cell), E_FULL, E_ORDER (n = 0, or the
- * tokens admitted before were not observed in every lane and the policy needs scores). */
+/* The engine put n new tokens into these cells. Positions rise strictly, are past every one in the cache and
+ * below INT32_MAX; cells are free. Scores start at 0. Errors: E_INVALID (position or cell), E_FULL, E_ORDER
+ * (n = 0, or the tokens admitted before were not observed in every lane and the policy needs scores). */
 H2OKV_API int h2okv_cache_admit(h2okv_cache *cache, const uint32_t *cell, const int32_t *pos, uint32_t n);
 
 /* Add to a lane's scores the attention that each cell received from the tokens just admitted:
  *     score = score * decay^n + sum over heads and queries q of weight[q][cell] * decay^(n - 1 - q)
- * (Zhang et al. 2023, section 4.2, accumulated scores; the decay is ours). Once for each lane and admit
- * (options.parts times: the decay is applied the first time).
- * Weights of holes are not read as attention. Sums are double, in a fixed order. Errors: E_INVALID (shape, or
- * fewer columns than a live cell needs), E_NAN, E_ORDER (nothing admitted, or observed already). */
+ * (Zhang et al. 2023, section 4.2, accumulated scores; the decay is ours). Once for each lane and admit, or
+ * options.parts times, of which the first applies the decay. Weights of holes are not read as attention; with
+ * cell_of_column, cells not named receive nothing. Sums are double, in a fixed order. Errors: E_INVALID (shape,
+ * or, without cell_of_column, fewer columns than a live cell needs), E_NAN, E_ORDER (nothing admitted, or
+ * observed already). */
 H2OKV_API int h2okv_cache_observe(h2okv_cache *cache, uint32_t lane, const h2okv_weights *weights);
 
 /* The same from a mass that a fused kernel has summed already, [cells]; NULL: no cell received attention.
@@ -219,8 +220,9 @@ H2OKV_API int h2okv_cache_observe_mass(h2okv_cache *cache, uint32_t lane, const 
 H2OKV_API int h2okv_cache_plan(h2okv_cache *cache, const h2okv_plan **out);
 
 /* Drop the tokens at positions pos0 and above. Exact while all of them are among the `recent` newest; further
- * back lanes hold different numbers of them, and each lane gives up its lowest ranked others so that all stay
- * equally long (plan->n_lost of them at most). Scores keep what the dropped tokens' queries added. */
+ * back lanes hold different numbers of them, and each lane gives up its lowest ranked others, guarded ones last,
+ * so that all stay equally long (plan->n_lost of them at most). A cut before the engine's oldest position
+ * empties the cache. Scores keep what the dropped tokens' queries added. Errors: E_INVALID (pos0 < 0), E_NAN. */
 H2OKV_API int h2okv_cache_trim(h2okv_cache *cache, int32_t pos0, const h2okv_plan **out);
 
 /* The engine has applied the plan. Without a commit the plan never happened. A commit ends a pass, also with

@@ -55,11 +55,18 @@ static int check_shares(const h2okv_options *o, h2okv_error *error)
     return H2OKV_OK;
 }
 
+enum { MOST_GRACE = 65536 }; /* each pass is remembered for so long */
+
 static int check_scoring(const h2okv_options *o, h2okv_error *error)
 {
     if (!(o->decay > 0.0 && o->decay <= 1.0)) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "decay",
                            "decay is %g: it must be above 0 and at most 1 (1: no decay)", o->decay);
+    }
+    if (o->grace > MOST_GRACE) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "grace",
+                               "grace is %u: it must be at most %d passes; to keep tokens for longer raise recent",
+                               o->grace, MOST_GRACE);
     }
     if (o->count_self > 1) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "count_self", "count_self is %u: it must be 0 or 1",

@@ -12,7 +12,8 @@
  * Invariants, between calls:
  *   - engine_pos[c] < 0 exactly where every lane's pos[c] < 0; live counts the others, in each lane.
  *   - engine positions are an unbroken window of those admitted (evict frees the oldest, trim the newest).
- *   - a token among the `recent` newest lies, in every lane, in the cell it was admitted to.
+ *   - a token among the `recent` newest lies, in every lane, in the cell it was admitted to, unless a trim that
+ *     lost tokens has moved it.
  */
 #ifndef H2OKV_CORE_CACHE_H
 #define H2OKV_CORE_CACHE_H

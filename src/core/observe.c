@@ -31,7 +31,10 @@ static uint32_t column_of_cell(const h2okv_weights *w, uint32_t cell)
 static void add_rows(double *restrict mass, const float *row, size_t stride, uint32_t rows, uint32_t columns,
                      double factor)
 {
-    const float *restrict a = row, *restrict b = row + stride, *restrict c = b + stride, *restrict d = c + stride;
+    const float *restrict a = row;
+    const float *restrict b = row + (rows > 1 ? stride : 0);
+    const float *restrict c = row + (rows > 2 ? 2 * stride : 0);
+    const float *restrict d = row + (rows > 3 ? 3 * stride : 0);
     switch (rows) {
     case 1:
         for (uint32_t i = 0; i < columns; i++) {

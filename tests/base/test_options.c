@@ -58,6 +58,7 @@ static const bad_case bad_cases[] = {
     BAD_U32(recent, 4294967294.0, "4294967294"),
     BAD_U32(sinks, 9, "9"), /* recent is 8 of 16 by default */
     BAD_U32(sinks, 4294967295.0, "4294967295"),
+    BAD_U32(grace, 65537, "65537"),
     BAD_U32(count_self, 2, "2"),
     BAD_U32(heads, 2, "2"),
     BAD_U32(parts, 0, "0"),
