@@ -56,7 +56,7 @@ try() {
     [ -n "$package" ]
 }
 
-with_npm() { try npm pack --ignore-scripts --silent "$1"; }
+with_npm() { try npm pack --ignore-scripts --loglevel=error "$1"; }
 
 with_pip() {
     for pip in "python3 -m pip" pip3 pip; do
