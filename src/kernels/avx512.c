@@ -1,0 +1,77 @@
+/* avx512.c - the table for AVX-512 F, BW, DQ and VL: 16 lanes, 32 registers. See vector.h. */
+#include <immintrin.h>
+#include <math.h>
+
+#include "kernels/isa.h"
+
+typedef __m512 vec;
+enum { LANES = 16 };
+#define V_LANES 16
+#define V_MOST_COLUMNS(rows) 4
+#define VECTOR_TABLE h2okv__isa_avx512
+#define VECTOR_NAME "avx512"
+#define VECTOR_TILE_ROWS 48
+
+#define v_zero() _mm512_setzero_ps()
+#define v_set(x) _mm512_set1_ps(x)
+#define v_load(p) _mm512_loadu_ps(p)
+#define v_store(p, v) _mm512_storeu_ps(p, v)
+#define v_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)(const void *)(p)))
+#define v_add(a, b) _mm512_add_ps(a, b)
+#define v_mul(a, b) _mm512_mul_ps(a, b)
+#define v_div(a, b) _mm512_div_ps(a, b)
+#define v_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define v_max(a, b) _mm512_max_ps(a, b)
+#define v_min(a, b) _mm512_min_ps(a, b)
+#define v_round(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define v_sum(a) _mm512_reduce_add_ps(a)
+#define v_most(a) _mm512_reduce_max_ps(a)
+
+static inline vec v_bf16(const char *p)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+static inline vec v_int8(const char *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)(const void *)p)));
+}
+
+static inline vec v_power(vec a)
+{
+    __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
+}
+
+static inline vec v_zero_below(vec a, vec x, float low)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, v_set(low), _CMP_NLT_UQ), a);
+}
+
+/* Pairs of rows at distance 1, 2, 4, 8 swap their off-diagonal blocks. */
+static inline __attribute__((always_inline)) void v_turn(vec v[LANES])
+{
+    vec t[LANES];
+#pragma GCC unroll 4
+    for (int i = 0; i < LANES; i += 4) {
+        vec a = _mm512_unpacklo_ps(v[i], v[i + 1]), b = _mm512_unpackhi_ps(v[i], v[i + 1]);
+        vec c = _mm512_unpacklo_ps(v[i + 2], v[i + 3]), d = _mm512_unpackhi_ps(v[i + 2], v[i + 3]);
+        t[i] = _mm512_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    } /* t[4g + j]: lane block L holds column 4L + j of rows 4g..4g+3 */
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        vec low0 = _mm512_shuffle_f32x4(t[j], t[4 + j], 0x88), high0 = _mm512_shuffle_f32x4(t[j], t[4 + j], 0xdd);
+        vec low1 = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0x88);
+        vec high1 = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0xdd);
+        v[j] = _mm512_shuffle_f32x4(low0, low1, 0x88);
+        v[8 + j] = _mm512_shuffle_f32x4(low0, low1, 0xdd);
+        v[4 + j] = _mm512_shuffle_f32x4(high0, high1, 0x88);
+        v[12 + j] = _mm512_shuffle_f32x4(high0, high1, 0xdd);
+    }
+}
+
+#include "kernels/vector.h"

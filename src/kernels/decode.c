@@ -1,0 +1,278 @@
+/*
+ * decode.c - few queries: every K and V row is read once, by one thread, for all the rows (queries x group) of its
+ * head. The list of cells is cut into pieces, by its length alone:
+ *
+ *   pass 1, a piece:   for each head: logits -> their max over the piece -> e = exp(logit - max), sum, o = e V
+ *   barrier
+ *   pass 2, a part of a head's pieces:  true max and sum -> factor[row][piece] = exp(max of piece - max) / sum
+ *           mass = sum over rows of factor e;  out = sum over pieces of factor o
+ *
+ * So 3 heads on 2 threads are as balanced as 4, and no sum depends on who did which piece.
+ */
+#include "kernels/attend.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct decode {
+    const h2okv__isa *isa;
+    const h2okv__attention *a;
+    uint32_t rows;
+    uint32_t pieces, piece_cells; /* cells of a piece: a multiple of 16 */
+    size_t columns;               /* cells, padded to whole pieces */
+
+    float *e;         /* [kv_heads][rows][columns] */
+    float *max, *sum; /* [kv_heads][rows][pieces] */
+    float *o;         /* [pieces][kv_heads][rows][pad(v_dim)] */
+
+    /* this thread's */
+    float *q;      /* [kv_heads][rows to a multiple of 16][pad(k_dim)] */
+    void *panel;   /* of K, then of V */
+    float *factor; /* [rows][pieces] */
+    float *part;   /* [columns of a piece], then [rows] */
+} decode;
+
+/* ---- Shape and memory ---- */
+
+static uint32_t cells_of_piece(uint32_t n_cells)
+{
+    if (n_cells <= 256) {
+        return 16;
+    }
+    return n_cells <= 4096 ? H2OKV__PANEL : n_cells <= 32768 ? 2 * H2OKV__PANEL : 4 * H2OKV__PANEL;
+}
+
+/* The most pieces that a list of up to n_cells is cut into: longer pieces make fewer of them. */
+static uint32_t most_pieces(uint32_t n_cells)
+{
+    static const uint32_t steps[] = {256, 4096, 32768};
+    uint32_t most = (n_cells + cells_of_piece(n_cells) - 1) / cells_of_piece(n_cells);
+    for (uint32_t i = 0; i < 3 && steps[i] < n_cells; i++) {
+        uint32_t pieces = steps[i] / cells_of_piece(steps[i]);
+        most = pieces > most ? pieces : most;
+    }
+    return most;
+}
+
+static void cut(decode *d, const h2okv__attention *a)
+{
+    d->a = a;
+    d->rows = h2okv__row_count(a);
+    d->piece_cells = cells_of_piece(a->n_cells);
+    d->pieces = a->n_cells / d->piece_cells + (a->n_cells % d->piece_cells != 0);
+    d->columns = (size_t)d->pieces * d->piece_cells;
+}
+
+/* As place, for float [a][b][c][d]. */
+static size_t place4(h2okv__layout *layout, size_t a, size_t b, size_t c, size_t d)
+{
+    bool *overflow = &layout->overflow;
+    return h2okv__place(layout, h2okv__mul(h2okv__mul(a, b, overflow), h2okv__mul(c, d, overflow), overflow),
+                        sizeof(float));
+}
+
+static size_t rows_to_16(const decode *d)
+{
+    return ((size_t)d->rows + 15) / 16 * 16;
+}
+
+static void place(decode *d, h2okv__layout *layout, char *base, uint32_t thread, uint32_t n_threads)
+{
+    const h2okv__attention *a = d->a;
+    size_t k_pad = h2okv__pad(a->k_dim), v_pad = h2okv__pad(a->v_dim), most = most_pieces(a->n_cells);
+    d->e = h2okv__at(base, place4(layout, a->kv_heads, d->rows, d->columns, 1));
+    d->max = h2okv__at(base, place4(layout, a->kv_heads, d->rows, most, 1));
+    d->sum = h2okv__at(base, place4(layout, a->kv_heads, d->rows, most, 1));
+    d->o = h2okv__at(base, place4(layout, most, a->kv_heads, d->rows, v_pad));
+    for (uint32_t i = 0; i < n_threads; i++) {
+        float *q = h2okv__at(base, place4(layout, a->kv_heads, rows_to_16(d), k_pad, 1));
+        void *panel = h2okv__at(base, place4(layout, H2OKV__PANEL, k_pad > v_pad ? k_pad : v_pad, 1, 1));
+        float *factor = h2okv__at(base, place4(layout, d->rows, most, 1, 1));
+        float *part = h2okv__at(base, place4(layout, 1, (size_t)d->rows + 4 * H2OKV__PANEL, 1, 1));
+        if (i == thread) {
+            d->q = q;
+            d->panel = panel;
+            d->factor = factor;
+            d->part = part;
+        }
+    }
+}
+
+/* ---- Pass 1: a piece ---- */
+
+static float *e_row(const decode *d, uint32_t head, uint32_t row)
+{
+    return d->e + ((size_t)head * d->rows + row) * d->columns;
+}
+
+static h2okv__span span_of(const decode *d, uint32_t head, uint32_t first, uint32_t n)
+{
+    return (h2okv__span){0, d->rows, first, n, e_row(d, head, 0) + first, d->columns};
+}
+
+static void pack_all_q(const decode *d)
+{
+    size_t bytes = rows_to_16(d) * h2okv__pad(d->a->k_dim) * sizeof(float);
+    for (uint32_t head = 0; head < d->a->kv_heads; head++) {
+        (void)h2okv__pack_q(d->isa, d->a, head, 0, d->rows, (char *)d->q + head * bytes);
+    }
+}
+
+static void logits_of_piece(const decode *d, uint32_t head, h2okv__span span)
+{
+    const h2okv__attention *a = d->a;
+    h2okv__rows k = h2okv__k_rows(a, head);
+    const float *q = d->q + head * rows_to_16(d) * h2okv__pad(a->k_dim);
+    for (uint32_t c = 0; c < span.n; c += H2OKV__PANEL) {
+        uint32_t n = h2okv__min(span.n - c, H2OKV__PANEL);
+        (void)d->isa->pack_k(&k, a->cell + span.first + c, n, d->panel);
+        d->isa->logits(q, d->rows, a->k_dim, d->panel, n, span.s + c, span.stride);
+    }
+}
+
+static void softmax_of_piece(const decode *d, uint32_t head, uint32_t piece, h2okv__span span)
+{
+    for (uint32_t row = 0; row < d->rows; row++) {
+        float *x = span.s + row * span.stride;
+        uint32_t seen = h2okv__seen_of_span(d->a, &span, row);
+        if (d->a->softcap > 0.0f) {
+            d->isa->softcap(x, seen, d->a->softcap);
+        }
+        size_t at = ((size_t)head * d->rows + row) * d->pieces + piece;
+        d->max[at] = d->isa->max(x, seen);
+        d->sum[at] = d->isa->exp_sum(x, seen, h2okv__anchor(d->max[at]));
+        memset(x + seen, 0, (d->piece_cells - seen) * sizeof *x);
+    }
+}
+
+static void values_of_piece(const decode *d, uint32_t head, uint32_t piece, h2okv__span span)
+{
+    const h2okv__attention *a = d->a;
+    h2okv__rows v = h2okv__v_rows(a, head);
+    size_t floats = d->rows * h2okv__pad(a->v_dim);
+    float *o = d->o + ((size_t)piece * a->kv_heads + head) * floats;
+    memset(o, 0, floats * sizeof *o);
+    for (uint32_t c = 0; c < span.n; c += H2OKV__PANEL) {
+        h2okv__span panel = {0, d->rows, span.first + c, h2okv__min(span.n - c, H2OKV__PANEL), span.s + c, span.stride};
+        bool finite = d->isa->pack_v(&v, a->cell + panel.first, panel.n, d->panel);
+        h2okv__add_values(d->isa, a, &panel, d->panel, finite, o);
+    }
+}
+
+static void do_piece(const decode *d, uint32_t piece)
+{
+    uint32_t first = piece * d->piece_cells, n = h2okv__min(d->a->n_cells - first, d->piece_cells);
+    for (uint32_t head = 0; head < d->a->kv_heads; head++) {
+        h2okv__span span = span_of(d, head, first, n);
+        logits_of_piece(d, head, span);
+        softmax_of_piece(d, head, piece, span);
+        values_of_piece(d, head, piece, span);
+    }
+}
+
+/* ---- Pass 2: a part of a head ---- */
+
+/* What turns a piece's numbers into shares of the whole: exp(max of piece - max) / sum. */
+static void factors_of_row(const decode *d, uint32_t head, uint32_t row)
+{
+    float *factor = d->factor + (size_t)row * d->pieces;
+    size_t at = ((size_t)head * d->rows + row) * d->pieces;
+    float sink = h2okv__sink(d->a, head, row);
+    float max = d->isa->max(d->max + at, d->pieces);
+    float anchor = h2okv__anchor(sink > max ? sink : max);
+    float sum = expf(sink - anchor);
+    memcpy(factor, d->max + at, d->pieces * sizeof *factor);
+    (void)d->isa->exp_sum(factor, d->pieces, anchor);
+    for (uint32_t i = 0; i < d->pieces; i++) {
+        sum += factor[i] * d->sum[at + i];
+    }
+    for (uint32_t i = 0; i < d->pieces; i++) {
+        factor[i] *= h2okv__inverse(sum);
+    }
+}
+
+static void put_out(const decode *d, uint32_t head, uint32_t row)
+{
+    _Alignas(64) float out[H2OKV__MAX_DIM] = {0};
+    size_t v_pad = h2okv__pad(d->a->v_dim), from_piece = d->a->kv_heads * d->rows * v_pad;
+    const float *o = d->o + ((size_t)head * d->rows + row) * v_pad;
+    d->isa->add_mass(o, from_piece, d->pieces, d->a->v_dim, d->factor + (size_t)row * d->pieces, out);
+    memcpy(h2okv__out_row(d->a, head, row), out, d->a->v_dim * sizeof *out);
+}
+
+/* A row's weight on its own cell, where it does not count. */
+static void clear_self(const decode *d, const h2okv__span *span)
+{
+    for (uint32_t row = 0; row < span->rows; row++) {
+        uint32_t self = h2okv__self(d->a, row);
+        if (self >= span->first && self - span->first < span->n) {
+            span->s[row * span->stride + self - span->first] = 0.0f;
+        }
+    }
+}
+
+static void mass_of_piece(const decode *d, uint32_t head, uint32_t piece)
+{
+    uint32_t first = piece * d->piece_cells;
+    h2okv__span span = span_of(d, head, first, h2okv__min(d->a->n_cells - first, d->piece_cells));
+    float *mass = d->part, *factor = d->part + d->piece_cells;
+    for (uint32_t row = 0; row < d->rows; row++) {
+        factor[row] = d->factor[(size_t)row * d->pieces + piece] * h2okv__query_weight(d->a, row);
+    }
+    if (d->a->leave_out_self) {
+        clear_self(d, &span);
+    }
+    memset(mass, 0, d->piece_cells * sizeof *mass);
+    h2okv__add_mass(d->isa, d->a, &span, factor, mass);
+    h2okv__put_mass(d->a, head, first, span.n, mass);
+}
+
+static uint32_t part_count(const decode *d)
+{
+    return d->a->mass == NULL || d->pieces == 0 ? 1 : h2okv__min(d->pieces, 8);
+}
+
+static void do_part(const decode *d, uint32_t head, uint32_t part)
+{
+    uint32_t parts = part_count(d);
+    for (uint32_t row = 0; row < d->rows; row++) {
+        factors_of_row(d, head, row);
+    }
+    for (uint32_t row = part; row < d->rows; row += parts) {
+        put_out(d, head, row);
+    }
+    if (d->a->mass == NULL) {
+        return;
+    }
+    uint32_t end = (uint32_t)((uint64_t)d->pieces * (part + 1) / parts);
+    for (uint32_t piece = (uint32_t)((uint64_t)d->pieces * part / parts); piece < end; piece++) {
+        mass_of_piece(d, head, piece);
+    }
+}
+
+/* ---- The way ---- */
+
+void h2okv__decode_place(const h2okv__attention *a, uint32_t n_threads, h2okv__layout *layout)
+{
+    decode d = {0};
+    cut(&d, a);
+    place(&d, layout, NULL, 0, n_threads);
+}
+
+void h2okv__decode(const h2okv__call *call)
+{
+    decode d = {.isa = call->isa->few != NULL ? call->isa->few : call->isa};
+    h2okv__layout layout = {0};
+    cut(&d, call->a);
+    place(&d, &layout, call->scratch, call->thread, call->n_threads);
+    pack_all_q(&d);
+    for (uint32_t i = h2okv__team_take(call->team); i < d.pieces; i = h2okv__team_take(call->team)) {
+        do_piece(&d, i);
+    }
+    h2okv__team_wait(call->team, call->n_threads);
+    uint32_t parts = part_count(&d), end = parts * call->a->kv_heads;
+    for (uint32_t i = h2okv__team_take(call->team); i < end; i = h2okv__team_take(call->team)) {
+        do_part(&d, i / parts, i % parts);
+    }
+    h2okv__team_leave(call->team, call->n_threads);
+}
