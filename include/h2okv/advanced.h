@@ -51,6 +51,11 @@ struct h2okv_policy {
     const double *(*rank)(const h2okv_lane_view *lane, double *scratch);
 };
 
+/* The engine gave up the pass that it was computing: take the last admit back, and all that was observed since, as if
+ * neither had been; only peak_live stays. The engine must free the cells. Errors: E_ORDER (nothing admitted since the
+ * last commit). */
+H2OKV_API int h2okv_cache_abandon(h2okv_cache *cache);
+
 /* Fill `error` (NULL is allowed) as printf does and return `status`: for engines and policies that report as the
  * library does, in one line: return h2okv_error_set(error, H2OKV_E_ENGINE, "field", "text"). */
 H2OKV_API int h2okv_error_set(h2okv_error *error, int status, const char *field, const char *format, ...)

@@ -8,13 +8,13 @@
 /* Offsets of the arrays in the cache's block; see memory.h. */
 typedef struct parts {
     h2okv__layout layout;
-    size_t engine_pos, engine_order, grace_first, pos, score, order, observed, mass, rank, candidate, mark, move,
-        freed_pos;
+    size_t engine_pos, engine_order, grace_first, pos, score, score_before, order, observed, mass, rank, candidate,
+        mark, move, freed_pos;
 } parts;
 
 static parts place_parts(const h2okv_options *o)
 {
-    parts p = {{0, false}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    parts p = {{0, false}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     h2okv__layout *layout = &p.layout;
     size_t cells = o->cells;
     size_t all = h2okv__mul(o->lanes, cells, &layout->overflow);
@@ -24,6 +24,7 @@ static parts place_parts(const h2okv_options *o)
     p.grace_first = h2okv__place(layout, o->grace, sizeof(int32_t));
     p.pos = h2okv__place(layout, all, sizeof(int32_t));
     p.score = h2okv__place(layout, all, sizeof(double));
+    p.score_before = h2okv__place(layout, all, sizeof(double));
     p.order = h2okv__place(layout, all, sizeof(uint32_t));
     p.observed = h2okv__place(layout, o->lanes, sizeof(uint32_t));
     p.mass = h2okv__place(layout, cells, sizeof(double));
@@ -59,6 +60,7 @@ static void point_to_parts(h2okv_cache *c, const parts *p)
     c->grace_first = (int32_t *)(void *)(block + p->grace_first);
     c->pos = (int32_t *)(void *)(block + p->pos);
     c->score = (double *)(void *)(block + p->score);
+    c->score_before = (double *)(void *)(block + p->score_before);
     c->order = (uint32_t *)(void *)(block + p->order);
     c->observed = (uint32_t *)(void *)(block + p->observed);
     c->mass = (double *)(void *)(block + p->mass);
@@ -185,6 +187,40 @@ int h2okv_cache_admit(h2okv_cache *c, const uint32_t *cell, const int32_t *pos, 
     c->n_observed = 0;
     c->pass_first = c->pass_first == H2OKV__HOLE ? pos[0] : c->pass_first;
     c->admitted += n;
+    c->epoch++;
+    return H2OKV_OK;
+}
+
+/* The newest n tokens are the same in every lane, and last in its order. */
+static void take_back_fresh(const h2okv_cache *c, uint32_t lane_index)
+{
+    h2okv__lane lane = h2okv__lane_of(c, lane_index);
+    if (c->observed[lane_index] > 0) {
+        memcpy(lane.score, c->score_before + (size_t)lane_index * c->options.cells,
+               c->options.cells * sizeof *lane.score);
+    }
+    for (uint32_t i = c->live - c->n_fresh; i < c->live; i++) {
+        lane.pos[lane.order[i]] = H2OKV__HOLE;
+    }
+}
+
+int h2okv_cache_abandon(h2okv_cache *c)
+{
+    if (c->n_fresh == 0) {
+        return H2OKV_E_ORDER;
+    }
+    for (uint32_t l = 0; l < c->options.lanes; l++) {
+        take_back_fresh(c, l);
+    }
+    int32_t first = c->engine_pos[c->engine_order[c->live - c->n_fresh]];
+    for (uint32_t i = c->live - c->n_fresh; i < c->live; i++) {
+        c->engine_pos[c->engine_order[i]] = H2OKV__HOLE;
+    }
+    c->pass_first = c->pass_first == first ? H2OKV__HOLE : c->pass_first;
+    c->live -= c->n_fresh;
+    c->admitted -= c->n_fresh;
+    c->n_fresh = c->n_observed = 0;
+    memset(c->observed, 0, c->options.lanes * sizeof *c->observed);
     c->epoch++;
     return H2OKV_OK;
 }

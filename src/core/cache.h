@@ -51,6 +51,7 @@ struct h2okv_cache {
     /* [lanes][cells] */
     int32_t *pos;
     double *score;
+    double *score_before; /* score as it was when the last admit had been made, in lanes observed since */
     uint32_t *order;
     uint32_t *observed; /* [lanes] times since the last admit */
 

@@ -140,8 +140,11 @@ static int fold(h2okv_cache *c, uint32_t lane_index, const uint32_t *cell_of_col
     if (!all_finite(c, cell_of_column, columns)) {
         return H2OKV_E_NAN;
     }
-    if (c->options.decay < 1.0 && c->observed[lane_index] == 0) {
-        decay_scores(c, score);
+    if (c->observed[lane_index] == 0) {
+        memcpy(c->score_before + (size_t)lane_index * c->options.cells, score, c->options.cells * sizeof *score);
+        if (c->options.decay < 1.0) {
+            decay_scores(c, score);
+        }
     }
     add_mass(c, score, cell_of_column, columns);
     c->observed[lane_index]++;
