@@ -68,8 +68,11 @@ struct h2okv_llama {
 /* tap.c: llama.cpp's ggml_backend_sched_eval_callback; `user` is the h2okv_llama. */
 bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user);
 
-/* cells.c: bring the context down to the budget, or drop positions from pos0 on, books included. */
+/* cells.c: bring the context down to the budget, drop positions from pos0 on, or take a failed pass back, books
+ * included; and whether books and context agree at all (E_BROKEN when the context was used past the handle). */
+int h2okv__check_engine(h2okv_llama *h);
 int h2okv__evict(h2okv_llama *h);
+int h2okv__abandon(h2okv_llama *h);
 int h2okv__cut(h2okv_llama *h, int32_t pos0, uint32_t *n_lost);
 
 /* The (layer, head) rectangle that a lane stands for. */

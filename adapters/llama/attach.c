@@ -42,8 +42,9 @@ static int read_options(h2okv_llama_options *out, h2okv_options *cache, const h2
     h2okv_options_init(cache);
     cache->budget = 512;
     if (out->cache != NULL) {
-        if (out->cache->size > sizeof *cache) {
-            return h2okv_error_set(error, H2OKV_E_INVALID, "cache", "cache options are newer than this library");
+        if (out->cache->size == 0 || out->cache->size > sizeof *cache) {
+            return h2okv_error_set(error, H2OKV_E_INVALID, "cache",
+                                   "cache options have an unknown size: call h2okv_options_init first");
         }
         memcpy(cache, out->cache, out->cache->size);
     }

@@ -112,6 +112,13 @@ static int broken(h2okv_llama *h, const char *what)
     return h2okv__llama_fail(h, H2OKV_E_BROKEN, "memory", "%s: was the context used past this handle?", what);
 }
 
+int h2okv__check_engine(h2okv_llama *h)
+{
+    uint32_t live = h2okv_cache_live(h->cache);
+    bool agrees = engine_agrees(h, live > 0 ? h->next_pos - (int32_t)live : -1, live > 0 ? h->next_pos - 1 : -1);
+    return agrees ? H2OKV_OK : broken(h, "llama.cpp's cells are not those of the cache");
+}
+
 /* Apply and commit. Freed positions are one unbroken stretch at the old or at the new end. */
 static int apply(h2okv_llama *h, const h2okv_plan *plan, int32_t newest_after)
 {
@@ -140,6 +147,32 @@ int h2okv__evict(h2okv_llama *h)
                                                          : h2okv_strerror(status));
     }
     return apply(h, plan, h->next_pos - 1);
+}
+
+/* A cell's K and V of all heads become 0. A NaN left there would spoil sums even where it is masked: 0 * NaN. */
+static void wipe_cell(const h2okv_llama *h, const h2okv__layer *layer, uint32_t cell)
+{
+    ggml_backend_tensor_memset(layer->k, 0, cell * layer->k->nb[1], layer->k->nb[1]);
+    if (!layer->v_transposed) {
+        ggml_backend_tensor_memset(layer->v, 0, cell * layer->v->nb[1], layer->v->nb[1]);
+        return;
+    }
+    size_t element = ggml_type_size(layer->v->type);
+    for (size_t row = 0; row < (size_t)layer->kv_heads * layer->v_dim; row++) {
+        ggml_backend_tensor_memset(layer->v, 0, (row * h->cells + cell) * element, element);
+    }
+}
+
+int h2okv__abandon(h2okv_llama *h)
+{
+    llama_memory_seq_rm(llama_get_memory(h->context), 0, h->next_pos, -1);
+    bool admitted = h2okv_cache_abandon(h->cache) == H2OKV_OK;
+    for (uint32_t l = 0; admitted && l < h->n_layers; l++) {
+        for (uint32_t i = 0; i < h->pass_tokens; i++) {
+            wipe_cell(h, &h->layer[l], h->fresh_cell[i]);
+        }
+    }
+    return h2okv__check_engine(h);
 }
 
 int h2okv__cut(h2okv_llama *h, int32_t pos0, uint32_t *n_lost)

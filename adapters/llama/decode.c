@@ -26,12 +26,14 @@ static void fill_batch(h2okv_llama *h, const llama_token *tokens, uint32_t n, bo
     }
 }
 
-/* The pass did not come off: take its tokens out of the books and of llama.cpp. */
+/* The pass did not come off: books and llama.cpp become as they were before it. */
 static int abandon_pass(h2okv_llama *h, int status)
 {
+    if (h->broken) {
+        return status;
+    }
     h2okv_error first = h->error;
-    llama_memory_seq_rm(llama_get_memory(h->context), 0, h->next_pos, -1);
-    int undone = h2okv__cut(h, h->next_pos, NULL); /* the newest tokens of all: no moves, nothing else lost */
+    int undone = h2okv__abandon(h);
     if (undone == H2OKV_OK) {
         h->error = first;
     }
@@ -91,10 +93,19 @@ static int decode_pass(h2okv_llama *h, const llama_token *tokens, uint32_t done,
     return evict_timed(h);
 }
 
-static int check_tokens(h2okv_llama *h, const llama_token *tokens, uint32_t n)
+static int check_handle(h2okv_llama *h)
 {
     if (h->broken) {
         return h2okv__llama_fail(h, H2OKV_E_BROKEN, "handle", "an earlier call failed for good: free this handle");
+    }
+    return h2okv__check_engine(h);
+}
+
+static int check_tokens(h2okv_llama *h, const llama_token *tokens, uint32_t n)
+{
+    int status = check_handle(h);
+    if (status != H2OKV_OK) {
+        return status;
     }
     if (n == 0 || n > (uint32_t)(INT32_MAX - 1 - h->next_pos)) {
         return h2okv__llama_fail(h, H2OKV_E_INVALID, "n",
@@ -143,14 +154,15 @@ void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_pass, void 
 
 int h2okv_llama_trim(h2okv_llama *h, int32_t pos0, uint32_t *n_lost)
 {
-    if (h->broken) {
-        return h2okv__llama_fail(h, H2OKV_E_BROKEN, "handle", "an earlier call failed for good: free this handle");
+    int status = check_handle(h);
+    if (status != H2OKV_OK) {
+        return status;
     }
     if (pos0 < 0 || pos0 > h->next_pos) {
         return h2okv__llama_fail(h, H2OKV_E_INVALID, "pos0", "pos0 is %d: it must be from 0 to the next position, %d",
                                  pos0, h->next_pos);
     }
-    int status = h2okv__cut(h, pos0, n_lost);
+    status = h2okv__cut(h, pos0, n_lost);
     h->next_pos = status == H2OKV_OK ? pos0 : h->next_pos;
     return status;
 }

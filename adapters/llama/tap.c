@@ -101,7 +101,9 @@ static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
         done += some;
     }
     if (h2okv_cache_admit(h->cache, h->fresh_cell, h->fresh_pos, n) != H2OKV_OK) {
-        note_failure(h, H2OKV_E_ENGINE, "cells", "llama.cpp put tokens into cells that are taken");
+        h->broken = true; /* it does not hold what the books say */
+        note_failure(h, H2OKV_E_BROKEN, "cells", "llama.cpp put tokens into cells that are taken: was the context "
+                     "used past this handle?");
         h->pass_admitted = false;
     }
 }
