@@ -367,7 +367,7 @@ double synth_logits_differ(struct llama_context *a, struct llama_context *b)
 {
     const float *x = llama_get_logits_ith(a, -1), *y = llama_get_logits_ith(b, -1);
     double most = 0.0, size = 0.0;
-    for (uint32_t i = 0; i < SYNTH_VOCAB; i++) {
+    for (uint32_t i = SYNTH_NAN_TOKEN + 1; i < SYNTH_VOCAB; i++) {
         double gap = fabs((double)x[i] - (double)y[i]);
         most = gap > most || isnan(gap) ? gap : most;
         size = fabs((double)x[i]) > size ? fabs((double)x[i]) : size;

@@ -67,7 +67,8 @@ void synth_plain_decode(struct llama_context *context, const llama_token *token,
 h2okv_options synth_cache_options(uint32_t budget, uint32_t recent);
 h2okv_llama *synth_adapter(struct llama_model *model, const h2okv_options *cache, uint32_t lanes, uint32_t ubatch);
 
-/* Largest difference of the last token's logits, as a share of the largest logit; NaN counts as 1. */
+/* Largest difference of the last token's logits, as a share of the largest logit; NaN counts as 1. The logit of
+ * SYNTH_NAN_TOKEN is left out: embeddings are the output's weights too. */
 double synth_logits_differ(struct llama_context *a, struct llama_context *b);
 /* Every lane: same tokens, and scores to the last bit. */
 bool synth_same_books(const h2okv_llama *a, const h2okv_llama *b);

@@ -1,0 +1,470 @@
+/*
+ * test_errors.c - wrong options and arguments, passes that fail half way, and a context used behind the adapter's
+ * back. What fails must say what is at fault, and leave the handle as it was or broken for good, never between.
+ */
+#include "synth.h"
+
+#include "support/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUDGET = 24, RECENT = 8, UBATCH = 8, N = 160 };
+
+static struct llama_model *model;
+static llama_token text[N];
+
+static int open_model(void **state)
+{
+    if (synth_open(state) != 0) {
+        return -1;
+    }
+    synth_text(text, N, 12);
+    model = synth_model(&(synth_shape){
+        .layers = 3, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 5,
+        .nan_tensor = "token_embd.weight",
+    });
+    return 0;
+}
+
+static int close_model(void **state)
+{
+    llama_model_free(model);
+    return synth_close(state);
+}
+
+static h2okv_llama *make(void)
+{
+    h2okv_options cache = synth_cache_options(BUDGET, RECENT);
+    return synth_adapter(model, &cache, H2OKV_LANES_HEAD, UBATCH);
+}
+
+static void assert_failed(const h2okv_llama *h, int status, int expected, const char *field, const char *part)
+{
+    const h2okv_error *error = h2okv_llama_last_error(h);
+    if (status != expected || error->status != expected || strcmp(error->field, field) != 0 ||
+        strstr(error->text, part) == NULL) {
+        fail_msg("status %d (%d expected), field \"%s\", text \"%s\"", status, expected, error->field, error->text);
+    }
+}
+
+/* ---- Options ---- */
+
+typedef struct wrong_options {
+    h2okv_llama_options options;
+    h2okv_options cache;
+    struct llama_context_params params;
+} wrong_options;
+
+static bool never(struct ggml_tensor *node, bool ask, void *user)
+{
+    (void)node;
+    (void)ask;
+    (void)user;
+    return false;
+}
+
+static void spoil(wrong_options *w, int what)
+{
+    switch (what) {
+    case 0: w->cache.recent = 0; break;
+    case 1: w->cache.budget = 1, w->cache.recent = H2OKV_AUTO; break;
+    case 2: w->cache.sinks = BUDGET - RECENT + 1; break;
+    case 3: w->cache.recent = BUDGET + 1; break;
+    case 4: w->cache.budget = 0; break;
+    case 5: w->cache.budget = UINT32_MAX; break;
+    case 6: w->options.ubatch = 0; break;
+    case 7: w->options.ubatch = UINT32_MAX - 1; break;
+    case 8: w->options.lanes = 7; break;
+    case 9: w->cache.lanes = 2; break;
+    case 10: w->cache.cells = 64; break;
+    case 11: w->cache.parts = 3; break;
+    case 12: w->params.cb_eval = never; break;
+    case 13: w->cache.policy = "h2"; break;
+    case 14: w->options.size = 0; break;
+    case 15: w->options.size = sizeof w->options + 8; break;
+    case 16: w->cache.size = sizeof w->cache + 8; break;
+    case 17: w->cache.decay = 1.5; break;
+    case 18: w->cache.decay = (double)NAN; break;
+    case 19: w->cache.heads = 9; break;
+    default: w->cache.size = 0;
+    }
+}
+
+static void test_options_are_refused_by_name(void **state)
+{
+    (void)state;
+    const char *const field[] = {"recent", "recent", "sinks", "recent", "budget", "budget", "ubatch", "ubatch",
+                                 "lanes",  "cache",  "cache", "cache",  "cb_eval", "policy", "size",  "size",
+                                 "cache",  "decay",  "decay", "heads",  "cache"};
+    for (int i = 0; i < (int)(sizeof field / sizeof field[0]); i++) {
+        wrong_options w = {.cache = synth_cache_options(BUDGET, RECENT), .params = synth_params(0, 0)};
+        h2okv_llama_options_init(&w.options);
+        w.options.cache = &w.cache;
+        w.options.ubatch = UBATCH;
+        spoil(&w, i);
+        h2okv_llama *h = (h2okv_llama *)(uintptr_t)1;
+        h2okv_error error = {0};
+        int status = h2okv_llama_create(&h, model, w.params, &w.options, &error);
+        if (status != H2OKV_E_INVALID || strcmp(error.field, field[i]) != 0 || strlen(error.text) < 10) {
+            fail_msg("case %d: status %d, field \"%s\" for \"%s\": %s", i, status, error.field, field[i], error.text);
+        }
+        assert_null(h);
+        assert_int_equal(h2okv_llama_create(&h, model, w.params, &w.options, NULL), H2OKV_E_INVALID);
+    }
+    h2okv_llama *h = (h2okv_llama *)(uintptr_t)1;
+    assert_int_equal(h2okv_llama_create(&h, model, synth_params(0, 0), NULL, NULL), H2OKV_E_INVALID);
+    assert_null(h);
+}
+
+/* Defaults alone make a handle: budget 512, and a ubatch that fills llama.cpp's step. */
+static void test_defaults(void **state)
+{
+    (void)state;
+    h2okv_llama_options options;
+    h2okv_llama_options_init(&options);
+    h2okv_llama *h = NULL;
+    h2okv_llama_stats stats;
+    assert_int_equal(h2okv_llama_create(&h, model, synth_params(0, 0), &options, NULL), H2OKV_OK);
+    h2okv_llama_get_stats(h, &stats);
+    assert_int_equal(stats.budget, 512);
+    assert_int_equal(stats.ubatch, 256);
+    assert_int_equal(stats.cells, 768);
+    assert_string_equal(h2okv_llama_last_error(h)->text, "");
+    h2okv_llama_free(h);
+    h2okv_llama_free(NULL);
+}
+
+static void test_allocator_fails_and_balances(void **state)
+{
+    (void)state;
+    for (uint32_t fail_at = 1;; fail_at++) {
+        test_memory memory;
+        test_memory_init(&memory, fail_at);
+        h2okv_options cache = synth_cache_options(BUDGET, RECENT);
+        cache.allocator = &memory.hook;
+        h2okv_llama_options options;
+        h2okv_llama_options_init(&options);
+        options.cache = &cache;
+        h2okv_llama *h = (h2okv_llama *)(uintptr_t)1;
+        h2okv_error error = {0};
+        int status = h2okv_llama_create(&h, model, synth_params(0, 0), &options, &error);
+        bool failed = memory.calls >= fail_at;
+        assert_int_equal(status, failed ? H2OKV_E_NOMEM : H2OKV_OK);
+        assert_true(failed == (h == NULL));
+        if (!failed) {
+            assert_int_equal(h2okv_llama_decode(h, text, N), H2OKV_OK);
+            h2okv_llama_free(h);
+        }
+        assert_int_equal(memory.held, 0);
+        assert_int_equal(memory.wrong_frees, 0);
+        if (!failed) {
+            assert_true(fail_at > 1);
+            return;
+        }
+    }
+}
+
+/* llama.cpp needs flash attention for a quantised V, and the adapter needs its absence. */
+static void test_quantised_v_is_refused(void **state)
+{
+    (void)state;
+    struct llama_context_params params = synth_params(0, 0);
+    params.type_v = GGML_TYPE_Q8_0;
+    h2okv_llama_options options;
+    h2okv_llama_options_init(&options);
+    h2okv_llama *h = (h2okv_llama *)(uintptr_t)1;
+    h2okv_error error = {0};
+    assert_int_equal(h2okv_llama_create(&h, model, params, &options, &error), H2OKV_E_ENGINE);
+    assert_null(h);
+    assert_string_equal(error.field, "context");
+    assert_non_null(strstr(error.text, "cache type"));
+    assert_non_null(strstr(error.text, "flash attention"));
+}
+
+/* ---- Arguments ---- */
+
+static void test_decode_arguments(void **state)
+{
+    (void)state;
+    h2okv_llama *h = make(), *other = make();
+    llama_token wrong[10];
+    memcpy(wrong, text, sizeof wrong);
+    assert_int_equal(h2okv_llama_decode(h, text, 40), H2OKV_OK);
+    assert_failed(h, h2okv_llama_decode(h, text, 0), H2OKV_E_INVALID, "n", "n is 0");
+    assert_failed(h, h2okv_llama_decode(h, text, UINT32_MAX), H2OKV_E_INVALID, "n", "4294967295");
+    assert_failed(h, h2okv_llama_decode(h, text, (uint32_t)INT32_MAX - 40), H2OKV_E_INVALID, "n", "end before");
+    wrong[9] = -1;
+    assert_failed(h, h2okv_llama_decode(h, wrong, 10), H2OKV_E_INVALID, "tokens", "token 9 is -1");
+    wrong[9] = SYNTH_VOCAB;
+    assert_failed(h, h2okv_llama_decode(h, wrong, 10), H2OKV_E_INVALID, "tokens", "token 9 is 97");
+    assert_int_equal(h2okv_llama_next_pos(h), 40);
+    wrong[9] = SYNTH_VOCAB - 1;
+    assert_int_equal(h2okv_llama_decode(h, wrong, 10), H2OKV_OK);
+    assert_int_equal(h2okv_llama_decode(other, text, 40), H2OKV_OK);
+    assert_int_equal(h2okv_llama_decode(other, wrong, 10), H2OKV_OK);
+    assert_true(synth_same_books(h, other));
+    h2okv_llama_free(h);
+    h2okv_llama_free(other);
+}
+
+static void test_trim_bounds(void **state)
+{
+    (void)state;
+    h2okv_llama *h = make(), *other = make();
+    uint32_t lost = 77;
+    assert_int_equal(h2okv_llama_trim(h, 0, NULL), H2OKV_OK);
+    assert_failed(h, h2okv_llama_trim(h, 1, NULL), H2OKV_E_INVALID, "pos0", "pos0 is 1");
+    assert_int_equal(h2okv_llama_decode(h, text, 60), H2OKV_OK);
+    assert_int_equal(h2okv_llama_decode(other, text, 60), H2OKV_OK);
+    assert_failed(h, h2okv_llama_trim(h, -1, &lost), H2OKV_E_INVALID, "pos0", "pos0 is -1");
+    assert_failed(h, h2okv_llama_trim(h, 61, &lost), H2OKV_E_INVALID, "pos0", "pos0 is 61");
+    assert_failed(h, h2okv_llama_trim(h, INT32_MAX, &lost), H2OKV_E_INVALID, "pos0", "2147483647");
+    assert_failed(h, h2okv_llama_trim(h, 60 - RECENT - 1, NULL), H2OKV_E_UNSUPPORTED, "pos0", "8 recent");
+    assert_int_equal(h2okv_llama_trim(h, 60, &lost), H2OKV_OK);
+    assert_int_equal(lost, 0);
+    assert_true(synth_same_books(h, other));
+    assert_int_equal(h2okv_llama_trim(h, 60 - RECENT, NULL), H2OKV_OK);
+    synth_assert_books_match_engine(h);
+    assert_int_equal(h2okv_llama_trim(h, 0, &lost), H2OKV_OK);
+    assert_int_equal(h2okv_llama_next_pos(h), 0);
+    synth_assert_books_match_engine(h);
+    assert_int_equal(h2okv_llama_decode(h, text, 60), H2OKV_OK);
+    synth_assert_books_match_engine(h);
+    assert_true(synth_logits_differ(h2okv_llama_context(h), h2okv_llama_context(other)) < 1e-4);
+    h2okv_llama_free(h);
+    h2okv_llama_free(other);
+}
+
+/* ---- Stops ---- */
+
+typedef struct progress {
+    uint32_t stop_at, calls, last, total;
+} progress;
+
+static bool on_pass(void *user, uint32_t done, uint32_t total)
+{
+    progress *p = user;
+    assert_true(done > p->last && done - p->last <= UBATCH && done <= total);
+    p->calls++;
+    p->last = done;
+    p->total = total;
+    return done < p->stop_at;
+}
+
+static void test_progress_stops_and_goes_on(void **state)
+{
+    (void)state;
+    h2okv_llama *straight = make();
+    progress p = {.stop_at = UINT32_MAX};
+    h2okv_llama_set_progress(straight, on_pass, &p);
+    assert_int_equal(h2okv_llama_decode(straight, text, N - 3), H2OKV_OK);
+    assert_int_equal(p.calls, N / UBATCH);
+    assert_true(p.last == N - 3 && p.total == N - 3);
+    for (uint32_t stop = 1; stop < N - 3; stop += 37) {
+        h2okv_llama *h = make();
+        p = (progress){.stop_at = stop};
+        h2okv_llama_set_progress(h, on_pass, &p);
+        assert_failed(h, h2okv_llama_decode(h, text, N - 3), H2OKV_E_STOPPED, "progress", "stopped after");
+        uint32_t done = (stop + UBATCH - 1) / UBATCH * UBATCH;
+        assert_int_equal(h2okv_llama_next_pos(h), done);
+        synth_assert_books_match_engine(h);
+        h2okv_llama_set_progress(h, NULL, NULL);
+        assert_int_equal(h2okv_llama_decode(h, text + done, N - 3 - done), H2OKV_OK);
+        assert_true(synth_same_books(h, straight));
+        assert_true(synth_logits_differ(h2okv_llama_context(h), h2okv_llama_context(straight)) <= 0.0);
+        h2okv_llama_free(h);
+    }
+    h2okv_llama_free(straight);
+}
+
+/* ---- Passes that fail ---- */
+
+typedef struct aborter {
+    uint32_t calls, at; /* the call that aborts; 0: none */
+} aborter;
+
+static bool abort_at(void *user)
+{
+    aborter *a = user;
+    return ++a->calls == a->at;
+}
+
+/* Scores may differ in their last bits: a pass tried again may get other cells, and sums another order. */
+static void assert_nearly_same_books(const h2okv_llama *a, const h2okv_llama *b)
+{
+    int32_t pos_a[BUDGET + UBATCH], pos_b[BUDGET + UBATCH];
+    double score_a[BUDGET + UBATCH], score_b[BUDGET + UBATCH];
+    for (uint32_t lane = 0; lane < 6; lane++) {
+        uint32_t n = h2okv_cache_kept(h2okv_llama_cache(a), lane, pos_a, score_a, NULL);
+        assert_int_equal(h2okv_cache_kept(h2okv_llama_cache(b), lane, pos_b, score_b, NULL), n);
+        assert_memory_equal(pos_a, pos_b, n * sizeof *pos_a);
+        for (uint32_t i = 0; i < n; i++) {
+            if (fabs(score_a[i] - score_b[i]) > 1e-4 * fabs(score_b[i])) {
+                fail_msg("lane %u: position %d has score %g instead of %g", lane, pos_a[i], score_a[i], score_b[i]);
+            }
+        }
+    }
+}
+
+/* Every pass is first broken off somewhere, then made: the end must be as if nothing had happened. */
+static void test_aborted_passes_leave_nothing(void **state)
+{
+    (void)state;
+    h2okv_llama *h = make(), *straight = make();
+    aborter a = {0};
+    llama_set_abort_callback(h2okv_llama_context(h), abort_at, &a);
+    assert_int_equal(h2okv_llama_decode(h, text, UBATCH), H2OKV_OK);
+    assert_int_equal(h2okv_llama_decode(straight, text, UBATCH), H2OKV_OK);
+    uint32_t calls = a.calls, aborted = 0;
+    assert_true(calls > 20);
+    for (uint32_t done = UBATCH, pass = 1; done < N; done += UBATCH, pass++) {
+        a = (aborter){.at = 1 + (pass * 7919) % calls};
+        int status = h2okv_llama_decode(h, text + done, UBATCH);
+        if (status != H2OKV_OK) { /* the last nodes of a piece of the graph cannot be aborted any more */
+            assert_failed(h, status, H2OKV_E_ENGINE, "decode", "failed to decode 8 tokens");
+            aborted++;
+            assert_int_equal(h2okv_llama_next_pos(h), done);
+            synth_assert_books_match_engine(h);
+            assert_nearly_same_books(h, straight);
+            a = (aborter){.at = 0};
+            assert_int_equal(h2okv_llama_decode(h, text + done, UBATCH), H2OKV_OK);
+        }
+        assert_int_equal(h2okv_llama_decode(straight, text + done, UBATCH), H2OKV_OK);
+        synth_assert_books_match_engine(h);
+        assert_nearly_same_books(h, straight);
+        assert_true(synth_logits_differ(h2okv_llama_context(h), h2okv_llama_context(straight)) < 1e-4);
+    }
+    assert_true(aborted > 12);
+    h2okv_llama_free(h);
+    h2okv_llama_free(straight);
+}
+
+/* An abort within a call of many passes: those before it count. */
+static void test_abort_in_a_later_pass(void **state)
+{
+    (void)state;
+    h2okv_llama *h = make();
+    aborter a = {0};
+    llama_set_abort_callback(h2okv_llama_context(h), abort_at, &a);
+    assert_int_equal(h2okv_llama_decode(h, text, UBATCH), H2OKV_OK);
+    a = (aborter){.at = a.calls * 3 + a.calls / 2};
+    assert_int_equal(h2okv_llama_decode(h, text + UBATCH, N - UBATCH), H2OKV_E_ENGINE);
+    assert_int_equal(h2okv_llama_next_pos(h), 4 * UBATCH);
+    synth_assert_books_match_engine(h);
+    assert_int_equal(h2okv_llama_decode(h, text + 4 * UBATCH, N - 4 * UBATCH), H2OKV_OK);
+    assert_int_equal(h2okv_llama_next_pos(h), N);
+    h2okv_llama_free(h);
+}
+
+static bool logits_are_finite(h2okv_llama *h)
+{
+    const float *logits = llama_get_logits_ith(h2okv_llama_context(h), -1);
+    for (uint32_t i = SYNTH_NAN_TOKEN + 1; i < SYNTH_VOCAB; i++) {
+        if (!isfinite(logits[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A token whose embedding is NaN, within a pass of good ones: the pass does not count, and nothing of it stays
+ * in the cells, where it would spoil later attention although it is masked (0 * NaN). */
+static void test_nan_pass_leaves_nothing(void **state)
+{
+    (void)state;
+    h2okv_llama *h = make(), *straight = make();
+    llama_token bad[UBATCH];
+    memcpy(bad, text, sizeof bad);
+    bad[2] = SYNTH_NAN_TOKEN;
+    for (uint32_t done = 0; done < 100; done++) {
+        if (done % 9 == 1) {
+            assert_failed(h, h2okv_llama_decode(h, bad, UBATCH), H2OKV_E_NAN, "weights", "NaN");
+            assert_int_equal(h2okv_llama_next_pos(h), done);
+            synth_assert_books_match_engine(h);
+            assert_nearly_same_books(h, straight);
+        }
+        assert_int_equal(h2okv_llama_decode(h, text + done, 1), H2OKV_OK);
+        assert_int_equal(h2okv_llama_decode(straight, text + done, 1), H2OKV_OK);
+        assert_true(logits_are_finite(h));
+        assert_true(synth_logits_differ(h2okv_llama_context(h), h2okv_llama_context(straight)) < 1e-4);
+    }
+    h2okv_llama_free(h);
+    h2okv_llama_free(straight);
+}
+
+static void test_a_model_full_of_nan(void **state)
+{
+    (void)state;
+    struct llama_model *nan_model = synth_model(&(synth_shape){
+        .layers = 2, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 5,
+        .nan_tensor = "blk.1.attn_q.weight",
+    });
+    h2okv_options cache = synth_cache_options(BUDGET, RECENT);
+    h2okv_llama *h = synth_adapter(nan_model, &cache, H2OKV_LANES_HEAD, UBATCH);
+    for (int i = 0; i < 3; i++) {
+        assert_failed(h, h2okv_llama_decode(h, text, N), H2OKV_E_NAN, "weights", "NaN");
+        assert_int_equal(h2okv_llama_next_pos(h), 0);
+        synth_assert_books_match_engine(h);
+        h2okv_llama_clear(h);
+    }
+    h2okv_llama_free(h);
+    llama_model_free(nan_model);
+}
+
+/* ---- Behind the adapter's back ---- */
+
+static void meddle(struct llama_context *context, int how)
+{
+    llama_memory_t memory = llama_get_memory(context);
+    switch (how) {
+    case 0: llama_memory_seq_rm(memory, 0, 57, -1); break; /* the newest */
+    case 1: llama_memory_seq_rm(memory, 0, 0, 40); break;  /* the oldest */
+    case 2: llama_memory_clear(memory, false); break;
+    case 3: synth_plain_decode(context, text, 60, 1); break;
+    case 4: llama_memory_seq_add(memory, 0, 0, -1, 5); break;
+    default: llama_memory_seq_rm(memory, 0, 45, 50); break; /* some in the middle */
+    }
+}
+
+static void test_meddling_is_noticed(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 6; how++) {
+        for (int by_trim = 0; by_trim < 2; by_trim++) {
+            h2okv_llama *h = make();
+            assert_int_equal(h2okv_llama_decode(h, text, 60), H2OKV_OK);
+            meddle(h2okv_llama_context(h), how);
+            int status = by_trim && how < 5 ? h2okv_llama_trim(h, 58, NULL) : h2okv_llama_decode(h, text, UBATCH);
+            if (status != H2OKV_E_BROKEN) {
+                fail_msg("way %d: status %d, %s", how, status, h2okv_llama_last_error(h)->text);
+            }
+            for (int again = 0; again < 2; again++) {
+                assert_failed(h, h2okv_llama_decode(h, text, 1), H2OKV_E_BROKEN, "handle", "free");
+                assert_failed(h, h2okv_llama_trim(h, 0, NULL), H2OKV_E_BROKEN, "handle", "free");
+                h2okv_llama_clear(h); /* does not mend it */
+            }
+            h2okv_llama_free(h);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_are_refused_by_name),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_allocator_fails_and_balances),
+        cmocka_unit_test(test_quantised_v_is_refused),
+        cmocka_unit_test(test_decode_arguments),
+        cmocka_unit_test(test_trim_bounds),
+        cmocka_unit_test(test_progress_stops_and_goes_on),
+        cmocka_unit_test(test_aborted_passes_leave_nothing),
+        cmocka_unit_test(test_abort_in_a_later_pass),
+        cmocka_unit_test(test_nan_pass_leaves_nothing),
+        cmocka_unit_test(test_a_model_full_of_nan),
+        cmocka_unit_test(test_meddling_is_noticed),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
