@@ -3,7 +3,6 @@
  * that lists an instruction set is not enough: the system must save its registers (XGETBV), and for AMX's tiles the
  * process must have asked Linux (arch_prctl), else the first tile instruction ends it with SIGILL.
  */
-#include "h2okv/advanced.h"
 #include "kernels/tables.h"
 
 #include <string.h>
@@ -106,23 +105,4 @@ const h2okv__isa *h2okv__isa_find(const char *name)
         }
     }
     return NULL;
-}
-
-/* ---- advanced.h ---- */
-
-const char *h2okv_isa_name(uint32_t index)
-{
-    const h2okv__isa *isa = h2okv__isa_at(index);
-    return isa != NULL ? isa->name : NULL;
-}
-
-int h2okv_isa_usable(const char *name)
-{
-    const h2okv__isa *isa = h2okv__isa_find(name);
-    return isa != NULL && h2okv__isa_usable(isa);
-}
-
-const char *h2okv_isa_best(void)
-{
-    return best()->name;
 }
