@@ -86,11 +86,16 @@ static int decode_pass(h2okv_llama *h, const llama_token *tokens, uint32_t done,
     if (status != H2OKV_OK) {
         return abandon_pass(h, status);
     }
+    h->next_pos += (int32_t)n;
+    status = evict_timed(h);
+    if (status != H2OKV_OK) {
+        h->next_pos -= (int32_t)n;
+        return abandon_pass(h, status);
+    }
     for (uint32_t i = 0; sink.on_logits != NULL && i < n; i++) {
         sink.on_logits(sink.user, done + i, llama_get_logits_ith(h->context, (int32_t)i));
     }
-    h->next_pos += (int32_t)n;
-    return evict_timed(h);
+    return H2OKV_OK;
 }
 
 static int check_handle(h2okv_llama *h)
