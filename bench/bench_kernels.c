@@ -2,10 +2,10 @@
  * bench_kernels.c - the attention kernels alone: each instruction set, decode and prompt, beside what the machine's
  * memory can do. Shapes are SmolLM2's: 3 KV heads, 9 query heads, 64 numbers a head, K and V f16.
  *
- *   bench_kernels [--json] [--threads N] [--isa NAME] [--type f32|f16|bf16|q8_0] [--runs N]
+ *   bench_kernels [--json] [--threads N] [--isa NAME] [--type f32|f16|bf16|q8_0] [--runs N] [--layers N]
  *
  * All are measured in turn, `runs` times over; figures are medians. A run goes through as many layers as hold 24 MB,
- * because a model's layers push each other out of the caches. Copy bandwidth: all threads copy, bytes read + written.
+ * because a model's layers push each other out of the caches (--layers 1: what is left when they do not). Copy bandwidth: all threads copy, bytes read + written.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -136,6 +136,8 @@ static struct {
     uint32_t *cell;
 } buffer;
 
+static uint32_t wished_layers;
+
 static size_t layer_bytes(uint32_t type, uint32_t cells)
 {
     return (size_t)cells * KV_HEADS * h2okv__row_bytes(type, DIM);
@@ -159,6 +161,11 @@ static job job_of(const row *r, uint32_t type)
     j.k_layer = j.v_layer = 2 * layer_bytes(type, r->cells); /* K and V in turn */
     j.layers = (uint32_t)(MODEL_BYTES / j.k_layer);
     j.layers = j.layers == 0 ? 1 : j.layers > MODEL_LAYERS ? MODEL_LAYERS : j.layers;
+    if (wished_layers > 0) { /* past what the memory holds, the first ones again */
+        j.k_layer = wished_layers <= j.layers ? j.k_layer : 0;
+        j.v_layer = j.k_layer;
+        j.layers = wished_layers;
+    }
     j.a.k = rig.memory;
     j.a.v = rig.memory + layer_bytes(type, r->cells);
     return j;
@@ -352,7 +359,7 @@ static uint32_t type_of_name(const char *name)
 static void usage(void)
 {
     fprintf(stderr, "usage: bench_kernels [--json] [--threads 1..64] [--isa NAME] [--type f32|f16|bf16|q8_0] "
-                    "[--runs 1..999]\n");
+                    "[--runs 1..999] [--layers N]\n");
     exit(2);
 }
 
@@ -370,6 +377,8 @@ static options read_options(int argc, char **argv)
             rig.n_threads = (uint32_t)strtoul(value, NULL, 10);
         } else if (strcmp(argv[i], "--runs") == 0) {
             o.runs = (uint32_t)strtoul(value, NULL, 10);
+        } else if (strcmp(argv[i], "--layers") == 0) {
+            wished_layers = (uint32_t)strtoul(value, NULL, 10);
         } else if (strcmp(argv[i], "--type") == 0) {
             o.type = type_of_name(value);
         } else if (strcmp(argv[i], "--isa") == 0) {

@@ -44,12 +44,14 @@ static inline uint32_t h2okv__self(const h2okv__attention *a, uint32_t row)
 
 static inline h2okv__rows h2okv__k_rows(const h2okv__attention *a, uint32_t head)
 {
-    return (h2okv__rows){(const char *)a->k + head * a->k_head_stride, a->k_cell_stride, a->type_k, a->k_dim};
+    return (h2okv__rows){.base = (const char *)a->k + head * a->k_head_stride, .stride = a->k_cell_stride,
+                         .type = a->type_k, .dim = a->k_dim};
 }
 
 static inline h2okv__rows h2okv__v_rows(const h2okv__attention *a, uint32_t head)
 {
-    return (h2okv__rows){(const char *)a->v + head * a->v_head_stride, a->v_cell_stride, a->type_v, a->v_dim};
+    return (h2okv__rows){.base = (const char *)a->v + head * a->v_head_stride, .stride = a->v_cell_stride,
+                         .type = a->type_v, .dim = a->v_dim};
 }
 
 /* Rows first .. first + rows - 1 of a head, packed. False when one is not finite. */

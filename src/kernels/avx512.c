@@ -8,6 +8,7 @@ typedef __m512 vec;
 enum { LANES = 16 };
 #define V_LANES 16
 #define V_MOST_COLUMNS(rows) 4
+#define V_FEW 4
 #define VECTOR_TABLE h2okv__isa_avx512
 #define VECTOR_NAME "avx512"
 #define VECTOR_TILE_ROWS 48
@@ -47,6 +48,15 @@ static inline vec v_power(vec a)
 static inline vec v_zero_below(vec a, vec x, float low)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, v_set(low), _CMP_NLT_UQ), a);
+}
+
+static inline __attribute__((always_inline)) void v_put_sums(float *p, vec a, vec b, vec c, vec d)
+{
+    vec ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    vec cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+    vec sums = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee)); /* a b c d, by 4 */
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps(sums, 1));
+    _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
 }
 
 /* Pairs of rows at distance 1, 2, 4, 8 swap their off-diagonal blocks. */

@@ -14,6 +14,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/dtype.h"
+
 typedef struct decode {
     const h2okv__isa *isa;
     const h2okv__attention *a;
@@ -39,15 +41,15 @@ static uint32_t cells_of_piece(uint32_t n_cells)
     if (n_cells <= 256) {
         return 16;
     }
-    return n_cells <= 4096 ? H2OKV__PANEL : n_cells <= 32768 ? 2 * H2OKV__PANEL : 4 * H2OKV__PANEL;
+    return n_cells <= 8192 ? H2OKV__PANEL : 2 * H2OKV__PANEL;
 }
 
 /* The most pieces that a list of up to n_cells is cut into: longer pieces make fewer of them. */
 static uint32_t most_pieces(uint32_t n_cells)
 {
-    static const uint32_t steps[] = {256, 4096, 32768};
+    static const uint32_t steps[] = {256, 8192};
     uint32_t most = (n_cells + cells_of_piece(n_cells) - 1) / cells_of_piece(n_cells);
-    for (uint32_t i = 0; i < 3 && steps[i] < n_cells; i++) {
+    for (uint32_t i = 0; i < 2 && steps[i] < n_cells; i++) {
         uint32_t pieces = steps[i] / cells_of_piece(steps[i]);
         most = pieces > most ? pieces : most;
     }
@@ -88,7 +90,7 @@ static void place(decode *d, h2okv__layout *layout, char *base, uint32_t thread,
         float *q = h2okv__at(base, place4(layout, a->kv_heads, rows_to_16(d), k_pad, 1));
         void *panel = h2okv__at(base, place4(layout, H2OKV__PANEL, k_pad > v_pad ? k_pad : v_pad, 1, 1));
         float *factor = h2okv__at(base, place4(layout, d->rows, most, 1, 1));
-        float *part = h2okv__at(base, place4(layout, 1, (size_t)d->rows + 4 * H2OKV__PANEL, 1, 1));
+        float *part = h2okv__at(base, place4(layout, 1, (size_t)d->rows + 2 * H2OKV__PANEL, 1, 1));
         if (i == thread) {
             d->q = q;
             d->panel = panel;
@@ -118,15 +120,48 @@ static void pack_all_q(const decode *d)
     }
 }
 
-static void logits_of_piece(const decode *d, uint32_t head, h2okv__span span)
+/* K or V rows of a span of the list; the rows of `next` are fetched meanwhile. */
+typedef struct stage {
+    h2okv__rows rows;
+    const uint32_t *cell;
+    uint32_t n;
+} stage;
+
+static stage stage_of(const decode *d, bool is_k, uint32_t head, uint32_t first, uint32_t n)
 {
-    const h2okv__attention *a = d->a;
-    h2okv__rows k = h2okv__k_rows(a, head);
-    const float *q = d->q + head * rows_to_16(d) * h2okv__pad(a->k_dim);
+    return (stage){is_k ? h2okv__k_rows(d->a, head) : h2okv__v_rows(d->a, head), d->a->cell + first, n};
+}
+
+static void fetch_during(stage *now, const stage *next)
+{
+    now->rows.next_base = next->rows.base;
+    now->rows.next_stride = next->rows.stride;
+    now->rows.next_cell = next->cell;
+    now->rows.next_n = next->n;
+    now->rows.next_bytes = (uint32_t)h2okv__row_bytes(next->rows.type, next->rows.dim);
+}
+
+/* A panel's worth of a stage, from its cell c on. */
+static h2okv__rows panel_rows(const stage *of, uint32_t c)
+{
+    h2okv__rows rows = of->rows;
+    rows.next_cell += rows.next_n > c ? c : 0;
+    rows.next_n -= rows.next_n > c ? c : rows.next_n;
+    return rows;
+}
+
+static void logits_of_piece(const decode *d, uint32_t head, const stage *k, h2okv__span span)
+{
+    const float *q = d->q + head * rows_to_16(d) * h2okv__pad(d->a->k_dim);
+    if (d->rows <= d->isa->few_rows) {
+        d->isa->few_logits(q, d->rows, &k->rows, k->cell, k->n, span.s, span.stride);
+        return;
+    }
     for (uint32_t c = 0; c < span.n; c += H2OKV__PANEL) {
         uint32_t n = h2okv__min(span.n - c, H2OKV__PANEL);
-        (void)d->isa->pack_k(&k, a->cell + span.first + c, n, d->panel);
-        d->isa->logits(q, d->rows, a->k_dim, d->panel, n, span.s + c, span.stride);
+        h2okv__rows rows = panel_rows(k, c);
+        (void)d->isa->pack_k(&rows, k->cell + c, n, d->panel);
+        d->isa->logits(q, d->rows, d->a->k_dim, d->panel, n, span.s + c, span.stride);
     }
 }
 
@@ -145,28 +180,58 @@ static void softmax_of_piece(const decode *d, uint32_t head, uint32_t piece, h2o
     }
 }
 
-static void values_of_piece(const decode *d, uint32_t head, uint32_t piece, h2okv__span span)
+/* Rows that see only a part of the piece are multiplied one by one: a number in V that is not finite must not reach
+ * a row by way of a weight of 0. */
+static void few_values(const decode *d, const stage *v, h2okv__span span, float *o)
 {
-    const h2okv__attention *a = d->a;
-    h2okv__rows v = h2okv__v_rows(a, head);
-    size_t floats = d->rows * h2okv__pad(a->v_dim);
-    float *o = d->o + ((size_t)piece * a->kv_heads + head) * floats;
-    memset(o, 0, floats * sizeof *o);
-    for (uint32_t c = 0; c < span.n; c += H2OKV__PANEL) {
-        h2okv__span panel = {0, d->rows, span.first + c, h2okv__min(span.n - c, H2OKV__PANEL), span.s + c, span.stride};
-        bool finite = d->isa->pack_v(&v, a->cell + panel.first, panel.n, d->panel);
-        h2okv__add_values(d->isa, a, &panel, d->panel, finite, o);
+    if (h2okv__seen(d->a, 0) >= span.first + span.n) {
+        d->isa->few_values(span.s, span.stride, d->rows, &v->rows, v->cell, v->n, o);
+        return;
+    }
+    for (uint32_t row = 0; row < d->rows; row++) {
+        d->isa->few_values(span.s + row * span.stride, span.stride, 1, &v->rows, v->cell,
+                           h2okv__seen_of_span(d->a, &span, row), o + row * h2okv__pad(d->a->v_dim));
     }
 }
 
-static void do_piece(const decode *d, uint32_t piece)
+static void values_of_piece(const decode *d, uint32_t head, uint32_t piece, const stage *v, h2okv__span span)
 {
-    uint32_t first = piece * d->piece_cells, n = h2okv__min(d->a->n_cells - first, d->piece_cells);
+    size_t floats = d->rows * h2okv__pad(d->a->v_dim);
+    float *o = d->o + ((size_t)piece * d->a->kv_heads + head) * floats;
+    memset(o, 0, floats * sizeof *o);
+    if (d->rows <= d->isa->few_rows) {
+        few_values(d, v, span, o);
+        return;
+    }
+    for (uint32_t c = 0; c < span.n; c += H2OKV__PANEL) {
+        h2okv__span panel = {0, d->rows, span.first + c, h2okv__min(span.n - c, H2OKV__PANEL), span.s + c, span.stride};
+        h2okv__rows rows = panel_rows(v, c);
+        bool finite = d->isa->pack_v(&rows, v->cell + c, panel.n, d->panel);
+        h2okv__add_values(d->isa, d->a, &panel, d->panel, finite, o);
+    }
+}
+
+static uint32_t cells_of(const decode *d, uint32_t piece)
+{
+    return piece < d->pieces ? h2okv__min(d->a->n_cells - piece * d->piece_cells, d->piece_cells) : 0;
+}
+
+/* K of head 0, V of head 0, K of head 1, ...; then the piece that this thread does next. */
+static void do_piece(const decode *d, uint32_t piece, uint32_t next_piece)
+{
+    uint32_t first = piece * d->piece_cells, n = cells_of(d, piece);
     for (uint32_t head = 0; head < d->a->kv_heads; head++) {
+        bool last = head + 1 == d->a->kv_heads;
+        stage k = stage_of(d, true, head, first, n), v = stage_of(d, false, head, first, n);
+        stage next = last ? stage_of(d, true, 0, next_piece < d->pieces ? next_piece * d->piece_cells : 0,
+                                     cells_of(d, next_piece))
+                          : stage_of(d, true, head + 1, first, n);
+        fetch_during(&k, &v);
+        fetch_during(&v, &next);
         h2okv__span span = span_of(d, head, first, n);
-        logits_of_piece(d, head, span);
+        logits_of_piece(d, head, &k, span);
         softmax_of_piece(d, head, piece, span);
-        values_of_piece(d, head, piece, span);
+        values_of_piece(d, head, piece, &v, span);
     }
 }
 
@@ -266,8 +331,9 @@ void h2okv__decode(const h2okv__call *call)
     cut(&d, call->a);
     place(&d, &layout, call->scratch, call->thread, call->n_threads);
     pack_all_q(&d);
-    for (uint32_t i = h2okv__team_take(call->team); i < d.pieces; i = h2okv__team_take(call->team)) {
-        do_piece(&d, i);
+    for (uint32_t i = h2okv__team_take(call->team), next; i < d.pieces; i = next) {
+        next = h2okv__team_take(call->team);
+        do_piece(&d, i, next);
     }
     h2okv__team_wait(call->team, call->n_threads);
     uint32_t parts = part_count(&d), end = parts * call->a->kv_heads;

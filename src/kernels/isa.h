@@ -28,12 +28,18 @@ static inline size_t h2okv__pad(uint32_t dim)
     return ((size_t)dim + 31) / 32 * 32;
 }
 
-/* Rows of K or V of one head, before packing. */
+/* Rows of K or V of one head, where the caller has them; and rows that will be wanted next: while a row is read, one of
+ * those is fetched. Processors that guess the next address well do not need it, but many guess nothing when rows of
+ * 128 bytes lie apart, and virtual machines may have guessing turned off. */
 typedef struct h2okv__rows {
     const char *base;
     size_t stride; /* bytes from cell to cell */
     uint32_t type; /* enum h2okv_type */
     uint32_t dim;
+    const char *next_base;
+    size_t next_stride;
+    const uint32_t *next_cell; /* [next_n] */
+    uint32_t next_n, next_bytes;
 } h2okv__rows;
 
 typedef struct h2okv__isa {
@@ -54,14 +60,21 @@ typedef struct h2okv__isa {
     void (*logits)(const void *q, uint32_t rows, uint32_t dim, const void *panel, uint32_t n, float *s,
                    size_t stride);
 
-    /* o[r * h2okv__pad(dim) + d] += sum over c < n of s[r * stride + c] * V[c][d]; s is 0 past n up to the next
-     * multiple of 16 */
+    /* o[r * h2okv__pad(dim) + d] += sum over c < n of s[r * stride + c] * V[c][d] */
     void (*values)(const float *s, size_t stride, uint32_t rows, uint32_t n, const void *panel, uint32_t dim,
                    float *o);
 
     /* mass[c] += sum over r of factor[r] * s[r * stride + c], c < n, r in order; up to the next multiple of 16 may
      * be written. */
     void (*add_mass)(const float *s, size_t stride, uint32_t rows, uint32_t n, const float *factor, float *mass);
+
+    /* The same two products for at most few_rows rows, straight from the cells' rows: packing would cost more than
+     * it saves. q as pack_q of this table leaves it. */
+    uint32_t few_rows;
+    void (*few_logits)(const void *q, uint32_t rows, const h2okv__rows *k, const uint32_t *cell, uint32_t n, float *s,
+                       size_t stride);
+    void (*few_values)(const float *s, size_t stride, uint32_t rows, const h2okv__rows *v, const uint32_t *cell,
+                       uint32_t n, float *o);
 
     float (*max)(const float *x, uint32_t n);            /* -infinity for n = 0; NaN is passed over */
     float (*exp_sum)(float *x, uint32_t n, float minus); /* x = exp(x - minus); returns their sum */

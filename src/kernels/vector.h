@@ -9,6 +9,8 @@
  *   v_round(a) v_power(a) = 2^a for whole a in -126..127 v_zero_below(a, x, low) = x < low ? 0 : a
  *   v_sum(a) v_most(a)                                   over the lanes
  *   v_turn(v[V_LANES])                                   transpose
+ *   v_put_sums(p, a, b, c, d)                            their four v_sum, to p[0..4)
+ *   V_FEW                                                query rows times 4 vectors that fit into registers: 3 or 4
  *   VECTOR_TABLE, VECTOR_NAME, VECTOR_TILE_ROWS
  *
  * Panels are laid out as in scalar.c. A tile of the products keeps its sums in registers:
@@ -22,7 +24,17 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* ---- Packing ---- */
+/* ---- Rows where they lie ---- */
+
+INLINE void fetch_next(const h2okv__rows *rows, uint32_t i)
+{
+    if (i < rows->next_n) {
+        const char *next = rows->next_base + rows->next_cell[i] * rows->next_stride;
+        for (uint32_t at = 0; at < rows->next_bytes; at += 64) {
+            __builtin_prefetch(next + at);
+        }
+    }
+}
 
 /* n <= V_LANES numbers of a row from index `at` on, then zeros. */
 INLINE vec load_some(uint32_t type, const char *row, uint32_t at, uint32_t n)
@@ -55,16 +67,34 @@ INLINE vec load_part(uint32_t type, const char *row, uint32_t at, uint32_t dim)
     return dim - at >= V_LANES ? load_vector(type, row, at) : load_some(type, row, at, dim - at);
 }
 
-/* x * 0 is 0 for a finite x, else NaN: sum it up, look once. */
-INLINE vec note(vec seen, vec x)
+/* ---- Few rows, without a panel ---- */
+
+#include "kernels/vector_few.h"
+
+/* ---- Packing ---- */
+
+/* x * 0 is 0 for a finite x, else NaN: sum it up, look once. Four sums, so that they need not wait for each other. */
+typedef struct noted {
+    vec sum[4];
+} noted;
+
+INLINE void note(noted *seen, uint32_t i, vec x)
 {
-    return v_fma(x, v_zero(), seen);
+    seen->sum[i % 4] = v_fma(x, v_zero(), seen->sum[i % 4]);
+}
+
+INLINE bool noted_finite(const noted *seen)
+{
+    return v_sum(v_add(v_add(seen->sum[0], seen->sum[1]), v_add(seen->sum[2], seen->sum[3]))) == 0.0f;
 }
 
 INLINE bool pack_k_of_type(uint32_t type, const h2okv__rows *rows, const uint32_t *cell, uint32_t n, float *panel)
 {
-    vec seen = v_zero();
+    noted seen = {{v_zero(), v_zero(), v_zero(), v_zero()}};
     for (uint32_t c = 0; c < n; c += V_LANES) {
+        for (uint32_t i = 0; i < V_LANES; i++) {
+            fetch_next(rows, c + i);
+        }
         for (uint32_t d = 0; d < rows->dim; d += V_LANES) {
             vec v[V_LANES];
             UNROLL for (uint32_t i = 0; i < V_LANES; i++) {
@@ -72,7 +102,7 @@ INLINE bool pack_k_of_type(uint32_t type, const h2okv__rows *rows, const uint32_
                 if (c + i < n) {
                     v[i] = load_part(type, rows->base + cell[c + i] * rows->stride, d, rows->dim);
                 }
-                seen = note(seen, v[i]);
+                note(&seen, i, v[i]);
             }
             v_turn(v);
             UNROLL for (uint32_t i = 0; i < V_LANES; i++) {
@@ -80,18 +110,19 @@ INLINE bool pack_k_of_type(uint32_t type, const h2okv__rows *rows, const uint32_
             }
         }
     }
-    return v_sum(seen) == 0.0f;
+    return noted_finite(&seen);
 }
 
 INLINE bool pack_v_of_type(uint32_t type, const h2okv__rows *rows, const uint32_t *cell, uint32_t n, float *panel)
 {
     size_t pad = h2okv__pad(rows->dim);
-    vec seen = v_zero();
+    noted seen = {{v_zero(), v_zero(), v_zero(), v_zero()}};
     for (uint32_t c = 0; c < n; c++) {
         const char *row = rows->base + cell[c] * rows->stride;
+        fetch_next(rows, c);
         for (uint32_t d = 0; d < rows->dim; d += V_LANES) {
             vec v = load_part(type, row, d, rows->dim);
-            seen = note(seen, v);
+            note(&seen, d / V_LANES, v);
             v_store(panel + c * pad + d, v);
         }
         if (rows->dim % 16 != 0) { /* products take whole sixteens */
@@ -100,7 +131,7 @@ INLINE bool pack_v_of_type(uint32_t type, const h2okv__rows *rows, const uint32_
             }
         }
     }
-    return v_sum(seen) == 0.0f;
+    return noted_finite(&seen);
 }
 
 /* Each type gets its own loop. */
@@ -133,6 +164,9 @@ static bool pack_q(const float *row, uint32_t dim, float scale, uint32_t index, 
     for (uint32_t d = 0; d < dim; d++) {
         out[d] = row[d] * scale;
         finite &= h2okv__finite(out[d]);
+    }
+    for (uint32_t d = dim; d < h2okv__pad(dim); d++) {
+        out[d] = 0.0f;
     }
     return finite;
 }
@@ -315,11 +349,15 @@ static float exp_sum(float *x, uint32_t n, float minus)
             sum[j] = v_add(sum[j], e);
         }
     }
-    for (; i < n; i += V_LANES) {
-        uint32_t some = n - i < V_LANES ? n - i : V_LANES;
-        vec e = exponential(v_add(tail_load(x + i, some, -INFINITY), less));
-        tail_store(x + i, some, e);
+    for (; n - i >= V_LANES; i += V_LANES) {
+        vec e = exponential(v_add(v_load(x + i), less));
+        v_store(x + i, e);
         sum[0] = v_add(sum[0], e);
+    }
+    if (i < n) {
+        vec e = exponential(v_add(tail_load(x + i, n - i, -INFINITY), less));
+        tail_store(x + i, n - i, e);
+        sum[1] = v_add(sum[1], e);
     }
     return v_sum(v_add(sum[0], sum[1]));
 }
@@ -333,11 +371,14 @@ INLINE vec hyperbolic_tangent(vec y)
 
 static void softcap(float *x, uint32_t n, float cap)
 {
-    vec inverse = v_set(1.0f / cap);
-    for (uint32_t i = 0; i < n; i += V_LANES) {
-        uint32_t some = n - i < V_LANES ? n - i : V_LANES;
-        vec y = v_mul(tail_load(x + i, some, 0.0f), inverse);
-        tail_store(x + i, some, v_mul(hyperbolic_tangent(y), v_set(cap)));
+    vec inverse = v_set(1.0f / cap), most = v_set(cap);
+    uint32_t i = 0;
+    for (; n - i >= V_LANES; i += V_LANES) {
+        v_store(x + i, v_mul(hyperbolic_tangent(v_mul(v_load(x + i), inverse)), most));
+    }
+    if (i < n) {
+        vec y = v_mul(tail_load(x + i, n - i, 0.0f), inverse);
+        tail_store(x + i, n - i, v_mul(hyperbolic_tangent(y), most));
     }
 }
 
@@ -350,6 +391,9 @@ const h2okv__isa VECTOR_TABLE = {
     .logits = logits,
     .values = values,
     .add_mass = add_mass,
+    .few_rows = 2 * V_FEW,
+    .few_logits = few_logits,
+    .few_values = few_values,
     .max = max,
     .exp_sum = exp_sum,
     .softcap = softcap,
