@@ -18,7 +18,7 @@ store          : base kernels include include-advanced c
 adapters       : include include-advanced include-llama engine c posix
 cli            : include include-advanced include-llama jansson c posix
 examples       : include include-advanced include-llama c posix
-bench          : include include-advanced include-llama engine c posix
+bench          : include include-advanced include-llama base kernels engine c posix
 oracle         : c
 '
 

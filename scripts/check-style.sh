@@ -3,8 +3,8 @@
 #
 #   scripts/check-style.sh [ROOT]
 #
-# C files start with a comment, have at most 500 lines and 120 columns, no tabs; functions have at most 100 lines
-# from brace to brace; each C file is named in a CMakeLists.txt; no file names a machine's folders or a package registry's host.
+# C files start with a comment, have at most 500 lines, 120 columns (tables of tests may be wider), no tabs; functions
+# have at most 100 lines from brace to brace; each C file is named in a CMakeLists.txt; no file names a machine's folders or a package registry's host.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 files=$(if [ -d .git ]; then git ls-files; else find . -type f | sed 's|^\./||'; fi | grep -v '^build')
@@ -25,7 +25,7 @@ function end_of_function() {
 
 FNR == 1 { opened = 0; if ($0 !~ /^\/[*\/]/) complain(1, "a C file starts with a comment that says what it is for") }
 FNR == 501 { complain(501, "more than 500 lines") }
-length($0) > 120 { complain(FNR, "more than 120 columns") }
+length($0) > 120 && FILENAME !~ /^tests\// { complain(FNR, "more than 120 columns") }
 /\t/ { complain(FNR, "a tab") }
 /^\{/ || /^[A-Za-z].*\) \{$/ { opened = FNR }
 /^\}/ && opened { end_of_function() }
