@@ -4,7 +4,8 @@
 #   scripts/check-style.sh [ROOT]
 #
 # C files start with a comment, have at most 500 lines, 120 columns (tables of tests may be wider), no tabs; functions
-# have at most 100 lines from brace to brace; each C file is named in a CMakeLists.txt; no file names a machine's folders or a package registry's host.
+# have at most 100 lines from brace to brace; each C file is named in a CMakeLists.txt; no file names a machine's
+# folders or a package registry's host.
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 files=$(if [ -d .git ]; then git ls-files; else find . -type f | sed 's|^\./||'; fi | grep -v '^build')
