@@ -161,7 +161,8 @@ static void test_fault_27_chunks(void **state)
     h2okv_llama *whole = make_f32(model, "h2o", 64, 40);
     assert_int_equal(h2okv_llama_decode(whole, text, 40), H2OKV_OK);
     for (int i = 0; i < 4; i++) {
-        h2okv_llama *h = make_f32(model, "h2o", 64, chunk[i]); /* nothing is evicted: scores are sums over the same queries */
+        /* Nothing is evicted: scores are sums over the same queries. */
+        h2okv_llama *h = make_f32(model, "h2o", 64, chunk[i]);
         assert_int_equal(h2okv_llama_decode(h, text, 40), H2OKV_OK);
         assert_same_tokens(h, whole, 1e-5);
         assert_true(synth_logits_differ(h2okv_llama_context(h), h2okv_llama_context(whole)) < 1e-5);

@@ -47,7 +47,8 @@ static const refused models[] = {
     {"deepseek2", "plain attention", 2, 4, 32, 64, /* says nothing of its latents */
      {{"attention.key_length", SYNTH_U32, 48, {0}}, {"attention.head_count_kv", SYNTH_U32, 1, {0}},
       {"attention.q_lora_rank", SYNTH_U32, 32, {0}}, {"attention.kv_lora_rank", SYNTH_HIDDEN_U32, 32, {0}},
-      {"attention.key_length_mla", SYNTH_HIDDEN_U32, 32, {0}}, {"attention.value_length_mla", SYNTH_HIDDEN_U32, 16, {0}},
+      {"attention.key_length_mla", SYNTH_HIDDEN_U32, 32, {0}},
+      {"attention.value_length_mla", SYNTH_HIDDEN_U32, 16, {0}},
       {"rope.dimension_count", SYNTH_U32, 16, {0}}, {"leading_dense_block_count", SYNTH_U32, 2, {0}},
       {"expert_feed_forward_length", SYNTH_U32, 32, {0}}, {"expert_shared_count", SYNTH_U32, 1, {0}}}},
 };

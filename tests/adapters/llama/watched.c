@@ -74,7 +74,8 @@ void watched_close(watched *w)
     }
 }
 
-/* Nothing was ever removed, so a token lies in the cell of its position. V is transposed: [v_dim of all heads][cells]. */
+/* Nothing was ever removed, so a token lies in the cell of its position. V is transposed: [v_dim of all heads]
+ * [cells]. */
 void watched_kv(const watched *w, uint32_t layer, uint32_t head, int32_t pos, unsigned char *k, unsigned char *v)
 {
     const struct ggml_tensor *tk = w->k[layer], *tv = w->v[layer];
