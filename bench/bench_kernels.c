@@ -5,7 +5,8 @@
  *   bench_kernels [--json] [--threads N] [--isa NAME] [--type f32|f16|bf16|q8_0] [--runs N] [--layers N]
  *
  * All are measured in turn, `runs` times over; figures are medians. A run goes through as many layers as hold 24 MB,
- * because a model's layers push each other out of the caches (--layers 1: what is left when they do not). Copy bandwidth: all threads copy, bytes read + written.
+ * because a model's layers push each other out of the caches (--layers 1: what is left when they do not). Copy
+ * bandwidth: all threads copy, bytes read + written.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -295,8 +296,8 @@ static void print_json(const row *rows, uint32_t n_rows, uint32_t type, const ch
     for (uint32_t i = 0; i < n_rows; i++) {
         const row *r = &rows[i];
         figures f = figures_of(r, copy, type);
-        printf("%s\n  {\"isa\": \"%s\", \"what\": \"%s\", \"queries\": %u, \"cells\": %u, \"us\": %.2f, \"us_p10\": %.2f, "
-               "\"us_p90\": %.2f, \"gb_s\": %.2f, \"share_of_copy\": %.3f, \"gmac_s\": %.1f, \"token_ms\": %.4f}",
+        printf("%s\n  {\"isa\": \"%s\", \"what\": \"%s\", \"queries\": %u, \"cells\": %u, "
+               "\"us\": %.2f, \"us_p10\": %.2f, \"us_p90\": %.2f, \"gb_s\": %.2f, \"share_of_copy\": %.3f, \"gmac_s\": %.1f, \"token_ms\": %.4f}",
                i > 0 ? "," : "", r->isa != NULL ? r->isa->name : "", r->what, r->queries, r->cells, r->median, r->p10,
                r->p90, f.gb_s, f.share, f.gmac_s, f.token_ms);
     }
