@@ -7,7 +7,6 @@
  */
 #include "cli.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <math.h>
@@ -51,13 +50,12 @@ bool cli_parse_count(const char *command, const char *option, const char *text, 
     char *end;
     unsigned long long value;
     bool digits = *text && strspn(text, "0123456789") == strlen(text);
-    errno = 0;
-    value = strtoull(text, &end, 10);
+    value = strtoull(text, &end, 10); /* ULLONG_MAX when it is too large, so past any range */
     if (!digits) {
         return cli_error(command, "%s '%s' is not a whole number from %" PRIu32 " to %" PRIu32, option, text, min,
                          max);
     }
-    if (errno || value < min || value > max) {
+    if (value < min || value > max) {
         return cli_error(command, "%s %s is out of range: %" PRIu32 " to %" PRIu32, option, text, min, max);
     }
     *out = (uint32_t)value;

@@ -236,13 +236,16 @@ static void other_ways_to_say_it(void **state)
         "{\"new\":1,\"weights\":[[0.2,0.3,0.5],[[1,0,0]]],\"meta\":[1],\"kept\":[[0,1,2],[0,1,2]],"
         "\"scores\":[[1.7,0.8,0.5],[2.5,0.5,0]]}\n{\"new\":1,\"weights\":null,\"kept\":[[0,1,2,3],[0,1,2,3]],"
         "\"scores\":[[1.7,0.8,0.5,0],[2.5,0.5,0,0]]}";
-    static const char grouped[] = /* two heads, one lane: 1 + 1 and 0.5 + 0.25 + ... are added up */
+    /* Two heads add up in one lane; scores halve with each token; token 0 is a sink and outlives token 2. */
+    static const char grouped[] =
         "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"per-head\",\"heads\":2,\"group\":2,\"recent\":1,"
         "\"heavy\":2,\"sinks\":1,\"decay\":0.5,\"count_self\":false,\"meta\":{\"model\":\"none\"}}\n"
-        "{\"new\":2,\"weights\":[[[1,0],[0.5,0.5]],[[1,0],[0.25,0.75]]],\"kept\":[[0,1]],\"scores\":[[0.75,0]]}\n";
+        "{\"new\":2,\"weights\":[[[1,0],[0.5,0.5]],[[1,0],[0.25,0.75]]],\"kept\":[[0,1]],\"scores\":[[0.75,0]]}\n"
+        "{\"new\":1,\"weights\":[[0.1,0.4,0.5],[0.1,0.6,0.3]],\"kept\":[[0,1,2]],\"scores\":[[0.575,1,0]]}\n"
+        "{\"new\":1,\"weights\":[[0,0.5,0.5,0],[0,0.5,0.5,0]],\"kept\":[[0,1,3]],\"scores\":[[0.2875,1.5,0]]}\n";
     (void)state;
     program_expect(0, "3 steps, 2 lanes", "replay", program_file(rows, strlen(rows)), "--check");
-    program_expect(0, "1 steps, 1 lane", "replay", program_file(grouped, strlen(grouped)), "--check");
+    program_expect(0, "3 steps, 1 lane", "replay", program_file(grouped, strlen(grouped)), "--check");
 }
 
 static void files_that_are_none(void **state)

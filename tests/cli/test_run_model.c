@@ -205,6 +205,27 @@ static void end_of_text(void **state)
     program_free(&r);
 }
 
+/* Moves of a run with one option more; what lanes choose shows in them. */
+static json_int_t moves_with(const char *policy, const char *option, const char *value)
+{
+    program_result r = program_run("run", "-f", text, SMALL, "-n", "0", "--json", "--policy", policy, option, value);
+    json_t *j = object_of(&r);
+    json_int_t moves = number(j, "moves");
+    assert_int_equal(r.code, 0);
+    json_decref(j);
+    program_free(&r);
+    return moves;
+}
+
+static void options_reach_the_cache(void **state)
+{
+    (void)state;
+    assert_int_equal(moves_with("window", "--sink", "0"), 0); /* the oldest token goes, and its cell with it */
+    assert_true(moves_with("window", "--sink", "4") > 0);
+    assert_int_not_equal(moves_with("h2o", "--decay", "1"), moves_with("h2o", "--decay", "0.5"));
+    assert_int_not_equal(moves_with("random", "--seed", "1"), moves_with("random", "--seed", "2"));
+}
+
 static void settings_in_effect(void **state)
 {
     program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "1", "-q", "--print-config", "--recent", "46",
@@ -235,38 +256,50 @@ static void ctrl_c_while_writing(void **state)
     program_free(&r);
 }
 
+/* A text of 10,000 tokens, past the 8,192 that the model was trained for. */
+static const char *long_file(void)
+{
+    enum { MANY = 10000 };
+    static char long_text[MANY * 6 + 1];
+    for (int i = 0; i < MANY; i++) memcpy(long_text + 6 * i, "apple ", 6);
+    return program_file(long_text, strlen(long_text));
+}
+
 static void ctrl_c_while_reading(void **state)
 {
-    enum { MANY = 4000 };
-    static char long_text[MANY * 6 + 1];
-    const char *file;
-    program_result r;
-    json_t *j;
+    program_setup term = { .signal = SIGTERM, .signal_after = "seed  " };
+    program_result r = program_run_with(term, "run", "-f", long_file(), SMALL, "--print-config", "--json", "-q");
+    json_t *j = object_of(&r);
     (void)state;
-    for (int i = 0; i < MANY; i++) memcpy(long_text + 6 * i, "apple ", 6);
-    file = program_file(long_text, strlen(long_text));
-    r = program_run_with(((program_setup){ .signal = SIGTERM, .signal_after = "seed  " }), "run", "-f", file, SMALL,
-                         "--print-config", "--json");
     assert_int_equal(r.code, 130);
-    j = object_of(&r);
     assert_string_equal(string(j, "stopped"), "interrupt");
     assert_int_equal(number(j, "generated_tokens"), 0);
     assert_true(number(j, "positions") < number(j, "prompt_tokens"));
+    assert_lacks(r.err, "warning");
     json_decref(j);
+    program_free(&r);
+}
+
+static void a_text_past_the_trained_context_is_warned_of(void **state)
+{
+    program_setup soon = { .signal = SIGINT, .signal_after = "warning: " }; /* the rest would take long */
+    program_result r = program_run_with(soon, "run", "-f", long_file(), SMALL);
+    (void)state;
+    assert_int_equal(r.code, 130);
+    assert_int_equal(count_of(r.err, "warning: "), 1);
+    assert_contains(r.err, " tokens run past the 8,192 that the model was trained for");
+    assert_contains(r.err, " read) in "); /* so many of the prompt's tokens */
+    assert_contains(r.err, "  new      0 tokens (interrupted)\n");
     program_free(&r);
 }
 
 /* Passes of 1,024 tokens take long enough that the second signal comes in the first one. */
 static void ctrl_c_twice(void **state)
 {
-    enum { MANY = 3000 };
-    static char long_text[MANY * 6 + 1];
     program_setup twice = { .signal = SIGINT, .signal_after = "seed  ", .signal_twice = true };
     program_result r;
     (void)state;
-    for (int i = 0; i < MANY; i++) memcpy(long_text + 6 * i, "apple ", 6);
-    r = program_run_with(twice, "run", "-f", program_file(long_text, strlen(long_text)), MODEL, "--ubatch", "1024",
-                         "--print-config");
+    r = program_run_with(twice, "run", "-f", long_file(), MODEL, "--ubatch", "1024", "--print-config");
     assert_int_equal(r.code, -SIGINT);
     assert_lacks(r.err, "interrupted");
     program_free(&r);
@@ -316,9 +349,11 @@ int main(void)
         cmocka_unit_test(text_and_report),
         cmocka_unit_test(same_seed_same_text),
         cmocka_unit_test(end_of_text),
+        cmocka_unit_test(options_reach_the_cache),
         cmocka_unit_test(settings_in_effect),
         cmocka_unit_test(ctrl_c_while_writing),
         cmocka_unit_test(ctrl_c_while_reading),
+        cmocka_unit_test(a_text_past_the_trained_context_is_warned_of),
         cmocka_unit_test(ctrl_c_twice),
         cmocka_unit_test(output_that_fails),
         cmocka_unit_test(a_reader_that_goes_away),

@@ -72,6 +72,7 @@ static void the_first_bad_byte(void **state)
         assert_int_equal(cli_utf8_bad(cases[i].bytes, strlen(cases[i].bytes)), cases[i].bad);
     }
     assert_int_equal(cli_utf8_bad("ab\0c", 4), 2); /* a NUL is valid UTF-8, and no text */
+    assert_int_equal(cli_utf8_bad("\xe2\x82\xac", 2), 0); /* what lies past the end does not count */
 }
 
 int main(void)
