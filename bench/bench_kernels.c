@@ -297,7 +297,8 @@ static void print_json(const row *rows, uint32_t n_rows, uint32_t type, const ch
         const row *r = &rows[i];
         figures f = figures_of(r, copy, type);
         printf("%s\n  {\"isa\": \"%s\", \"what\": \"%s\", \"queries\": %u, \"cells\": %u, "
-               "\"us\": %.2f, \"us_p10\": %.2f, \"us_p90\": %.2f, \"gb_s\": %.2f, \"share_of_copy\": %.3f, \"gmac_s\": %.1f, \"token_ms\": %.4f}",
+               "\"us\": %.2f, \"us_p10\": %.2f, \"us_p90\": %.2f, \"gb_s\": %.2f, "
+               "\"share_of_copy\": %.3f, \"gmac_s\": %.1f, \"token_ms\": %.4f}",
                i > 0 ? "," : "", r->isa != NULL ? r->isa->name : "", r->what, r->queries, r->cells, r->median, r->p10,
                r->p90, f.gb_s, f.share, f.gmac_s, f.token_ms);
     }

@@ -34,7 +34,8 @@ INLINE void dots(uint32_t type, const float *q, size_t q_stride, const uint32_t 
 }
 
 INLINE void weighed(uint32_t type, const float *s, size_t stride, const uint32_t rows, const h2okv__rows *v,
-                    const uint32_t *cell, uint32_t n, uint32_t d, const uint32_t vectors_of_dim, float *o, size_t o_stride)
+                    const uint32_t *cell, uint32_t n, uint32_t d, const uint32_t vectors_of_dim,
+                    float *o, size_t o_stride)
 {
     vec sum[V_FEW][4];
     UNROLL for (uint32_t r = 0; r < rows; r++) {
