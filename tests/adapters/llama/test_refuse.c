@@ -4,6 +4,7 @@
  */
 #include "synth.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct refused {
@@ -115,6 +116,37 @@ static void test_models_that_are_refused(void **state)
     }
 }
 
+/* Megabytes of this process that are in memory; 0 where the system does not say. */
+static double resident_mb(void)
+{
+    unsigned long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (file == NULL) {
+        return 0.0;
+    }
+    int n = fscanf(file, "%lu %lu", &all, &resident);
+    fclose(file);
+    return n == 2 ? (double)resident * 4096.0 / 1e6 : 0.0;
+}
+
+/* A model refused only after its context was made, many times: a context that stayed would be seen. */
+static void test_refusals_do_not_leak(void **state)
+{
+    (void)state;
+    const refused *bloom = NULL;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        bloom = strcmp(models[i].architecture, "bloom") == 0 ? &models[i] : bloom;
+    }
+    struct llama_model *model = model_of(bloom);
+    double before = 0.0;
+    for (int i = 0; i < 60; i++) {
+        assert_refused(bloom, model);
+        before = i == 9 ? resident_mb() : before;
+    }
+    assert_true(resident_mb() - before < 5.0);
+    llama_model_free(model);
+}
+
 /* A model with soft-capped logits or a norm on its queries has plain attention, and is taken. */
 static void test_relatives_that_are_taken(void **state)
 {
@@ -172,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models_that_are_refused),
+        cmocka_unit_test(test_refusals_do_not_leak),
         cmocka_unit_test(test_relatives_that_are_taken),
         cmocka_unit_test(test_layers_that_differ),
     };
