@@ -24,5 +24,8 @@ cmake -S "$tmp/source" -B "$tmp/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED
 cmake --build "$tmp/build" --parallel "$jobs" --target llama >&2 # and with it ggml and its backends
 mkdir -p "$tmp/out/lib"
 cp -a "$tmp/build/bin/"*.so* "$tmp/out/lib/"
+# gcc 12 believes that _tile_loadconfig reads 8 bytes and drops the rest of the tile table: this variant (AMX) would
+# end with an illegal instruction. Without it such machines take the next best one.
+rm -f "$tmp/out/lib/libggml-cpu-sapphirerapids.so"
 cp -a "$cache/$llama/include" "$tmp/out/include"
 mv "$tmp/out" "$out"
