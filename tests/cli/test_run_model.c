@@ -256,19 +256,19 @@ static void ctrl_c_while_writing(void **state)
     program_free(&r);
 }
 
-/* A text of 10,000 tokens, past the 8,192 that the model was trained for. */
-static const char *long_file(void)
+/* A text of so many words, each a token, and one token more. The model was trained for 8,192. */
+static const char *words(int n)
 {
-    enum { MANY = 10000 };
-    static char long_text[MANY * 6 + 1];
-    for (int i = 0; i < MANY; i++) memcpy(long_text + 6 * i, "apple ", 6);
-    return program_file(long_text, strlen(long_text));
+    static char many[10000 * 6 + 1];
+    assert_true(n <= 10000);
+    for (int i = 0; i < n; i++) memcpy(many + 6 * i, "apple ", 6);
+    return program_file(many, (size_t)n * 6);
 }
 
 static void ctrl_c_while_reading(void **state)
 {
     program_setup term = { .signal = SIGTERM, .signal_after = "seed  " };
-    program_result r = program_run_with(term, "run", "-f", long_file(), SMALL, "--print-config", "--json", "-q");
+    program_result r = program_run_with(term, "run", "-f", words(10000), SMALL, "--print-config", "--json", "-q");
     json_t *j = object_of(&r);
     (void)state;
     assert_int_equal(r.code, 130);
@@ -283,7 +283,7 @@ static void ctrl_c_while_reading(void **state)
 static void a_text_past_the_trained_context_is_warned_of(void **state)
 {
     program_setup soon = { .signal = SIGINT, .signal_after = "warning: " }; /* the rest would take long */
-    program_result r = program_run_with(soon, "run", "-f", long_file(), SMALL);
+    program_result r = program_run_with(soon, "run", "-f", words(10000), SMALL);
     (void)state;
     assert_int_equal(r.code, 130);
     assert_int_equal(count_of(r.err, "warning: "), 1);
@@ -293,13 +293,25 @@ static void a_text_past_the_trained_context_is_warned_of(void **state)
     program_free(&r);
 }
 
+static void running_past_the_trained_context_is_warned_of_once(void **state)
+{
+    program_result r = program_run("run", "-f", words(8188), MODEL, "--budget", "16", "--policy", "window", "-n", "8",
+                                   "--ignore-eos");
+    (void)state;
+    assert_int_equal(r.code, 0);
+    assert_contains(r.err, "  prompt   8,189 tokens in ");
+    assert_int_equal(count_of(r.err, "warning: "), 1);
+    assert_contains(r.err, "warning: 8,193 tokens run past the 8,192 ");
+    program_free(&r);
+}
+
 /* Passes of 1,024 tokens take long enough that the second signal comes in the first one. */
 static void ctrl_c_twice(void **state)
 {
     program_setup twice = { .signal = SIGINT, .signal_after = "seed  ", .signal_twice = true };
     program_result r;
     (void)state;
-    r = program_run_with(twice, "run", "-f", long_file(), MODEL, "--ubatch", "1024", "--print-config");
+    r = program_run_with(twice, "run", "-f", words(10000), MODEL, "--ubatch", "1024", "--print-config");
     assert_int_equal(r.code, -SIGINT);
     assert_lacks(r.err, "interrupted");
     program_free(&r);
@@ -354,6 +366,7 @@ int main(void)
         cmocka_unit_test(ctrl_c_while_writing),
         cmocka_unit_test(ctrl_c_while_reading),
         cmocka_unit_test(a_text_past_the_trained_context_is_warned_of),
+        cmocka_unit_test(running_past_the_trained_context_is_warned_of_once),
         cmocka_unit_test(ctrl_c_twice),
         cmocka_unit_test(output_that_fails),
         cmocka_unit_test(a_reader_that_goes_away),
