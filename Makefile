@@ -4,6 +4,7 @@
 #   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
 #   make test        build and run every test
 #   make bench       build and run the benchmarks
+#   make model       fetch the default model
 #   make install     into PREFIX (default /usr/local), below DESTDIR
 #   make clean       remove build/; what was fetched stays in the cache folder
 #   make distclean   remove build/ and what was fetched
@@ -21,7 +22,7 @@ CONFIGURE = cmake -S . -B build -DH2OKV_CACHE='$(CACHE)' -DH2OKV_LLAMA=$(LLAMA) 
             -DCMAKE_INSTALL_PREFIX='$(PREFIX)' $(CMAKE_FLAGS)
 BUILD     = cmake --build build --parallel $(JOBS)
 
-.PHONY: build run test bench install clean distclean help
+.PHONY: build run test bench model install clean distclean help
 
 build:
 	@scripts/setup.sh
@@ -48,6 +49,9 @@ bench:
 	@scripts/setup.sh model
 	$(CONFIGURE)
 	cmake --build build --target bench
+
+model:
+	@scripts/fetch.sh model
 
 install: # of what is built already, so that root need not build
 	@[ -x build/h2okv ] || $(MAKE) build
