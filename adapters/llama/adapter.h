@@ -3,6 +3,7 @@
  *
  *   decode.c  a batch of at most ubatch tokens -> llama_decode
  *   tap.c       llama.cpp tells of each graph node: cells taken -> admit, softmax rows -> observe
+ *   fused.c     or its flash attention nodes become calls of our kernels, and their mass -> observe
  *   cells.c   plan -> copy rows between cells of the K and V tensors -> llama_memory_seq_rm -> commit
  *
  * model.c refuses models that are not tested, attach.c makes the context and verifies its layout by a probe pass.
@@ -11,6 +12,7 @@
 #define H2OKV_ADAPTER_H
 
 #include "h2okv/advanced.h"
+#include "h2okv/attention.h"
 #include "h2okv/llama.h"
 
 /* One attention layer's cache tensors and how they are laid out.
@@ -55,6 +57,22 @@ struct h2okv_llama {
     uint32_t *fresh_cell; /* [ubatch] */
     int32_t *fresh_pos;   /* [ubatch] */
 
+    /* fused mode; see fused.c */
+    bool fused;
+    const char *not_fused; /* why a layer cannot be, found by the probe; NULL: nothing against it */
+    h2okv_kernels *kernels;
+    uint32_t max_threads;
+    float *mass; /* [layers][kv_heads][cells] */
+    size_t mass_layer_stride;
+    uint32_t *live_cell; /* [cells], of which n_live_cells */
+    uint32_t n_live_cells;
+    float *query_weight_memory; /* [ubatch] */
+    const float *query_weight;  /* that, or NULL: 1 each */
+    bool count_self, mean_heads;
+    double decay;
+    uint32_t layers_attended; /* in this pass */
+    int32_t custom_params[GGML_MAX_OP_PARAMS / sizeof(int32_t)];
+
     /* host copies, for tensors that lie elsewhere; NULL while none does */
     float *weights_copy; /* softmax rows of one layer */
     size_t weights_copy_bytes;
@@ -65,8 +83,25 @@ struct h2okv_llama {
     uint64_t engine_us, bookkeeping_us;
 };
 
+/* model.c: does a head's K have another size than its V? */
+bool h2okv__k_and_v_differ(const struct llama_model *model);
+
 /* tap.c: llama.cpp's ggml_backend_sched_eval_callback; `user` is the h2okv_llama. */
 bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user);
+
+/* "<prefix><number>" -> number; -1 when the name is another. */
+int h2okv__layer_of_name(const char *name, const char *prefix);
+
+/* fused.c: learn a layer from its flash attention node; make one node ours; what a node of ours
+ * looks like, and all memory (false, E_NOMEM); what a pass's tokens see; and
+ * the mass of a pass into the books. */
+void h2okv__learn_flash(h2okv_llama *h, h2okv__layer *layer, const struct ggml_tensor *node);
+void h2okv__exchange(h2okv_llama *h, struct ggml_tensor *node, int layer);
+bool h2okv__make_pattern(h2okv_llama *h);
+int h2okv__make_fused(h2okv_llama *h, const char *isa, h2okv_error *error);
+void h2okv__free_fused(h2okv_llama *h);
+void h2okv__list_live_cells(h2okv_llama *h);
+int h2okv__observe_fused(h2okv_llama *h);
 
 /* cells.c: bring the context down to the budget, drop positions from pos0 on, or take a failed pass back, books
  * included; and whether books and context agree at all (E_BROKEN when the context was used past the handle). */

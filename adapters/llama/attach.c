@@ -39,6 +39,10 @@ static int read_options(h2okv_llama_options *out, h2okv_options *cache, const h2
         return h2okv_error_set(error, H2OKV_E_INVALID, "lanes", "lanes is %u: use one of enum h2okv_llama_lanes",
                                out->lanes);
     }
+    if (out->attention > H2OKV_ATTENTION_OBSERVE) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "attention",
+                               "attention is %u: use one of enum h2okv_llama_attention", out->attention);
+    }
     h2okv_options_init(cache);
     cache->budget = 512;
     if (out->cache != NULL) {
@@ -86,7 +90,8 @@ static int make_context(h2okv_llama *h, struct llama_context_params params, h2ok
     params.n_ctx = h->cells;
     params.n_batch = params.n_ubatch = h->ubatch;
     params.n_seq_max = 1;
-    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED; /* it never writes its weights to memory */
+    /* Flash attention never writes its weights to memory; its nodes are exchanged, or it must be off. */
+    params.flash_attn_type = h->fused ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     params.cb_eval = h2okv__tap;
     params.cb_eval_user_data = h;
     h->context = llama_init_from_model(h->model, params);
@@ -116,7 +121,7 @@ static int probe(h2okv_llama *h, h2okv_error *error)
     return H2OKV_OK;
 }
 
-static int check_layer(const h2okv_llama *h, uint32_t i, h2okv_error *error)
+static int check_layer(h2okv_llama *h, uint32_t i, h2okv_error *error)
 {
     const h2okv__layer *l = &h->layer[i];
     if (l->k == NULL || l->v == NULL || !l->seen_weights) {
@@ -136,6 +141,9 @@ static int check_layer(const h2okv_llama *h, uint32_t i, h2okv_error *error)
     if (!rows_fit) {
         return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "layer %u's K and V are laid out in a way that "
                                "is not known", i);
+    }
+    if (h->lanes_mode != H2OKV_LANES_ALL && h->fused && l->kv_heads != h->layer[0].kv_heads) {
+        h->not_fused = "its layers have different numbers of KV heads";
     }
     if (h->lanes_mode == H2OKV_LANES_HEAD && l->kv_heads != h->layer[0].kv_heads) {
         return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "lanes",
@@ -168,6 +176,16 @@ static int make_host_copies(h2okv_llama *h, h2okv_error *error)
     return made ? H2OKV_OK : h2okv_error_set(error, H2OKV_E_NOMEM, "ubatch", "out of memory");
 }
 
+static uint32_t all_kv_heads(const h2okv_llama *h)
+{
+    uint32_t heads = 0;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        heads += h->layer[i].kv_heads;
+    }
+    return heads;
+}
+
+/* Fused mode observes each KV head by itself, observe mode each layer. */
 static int make_cache(h2okv_llama *h, h2okv_options *options, h2okv_error *error)
 {
     switch (h->lanes_mode) {
@@ -176,10 +194,11 @@ static int make_cache(h2okv_llama *h, h2okv_options *options, h2okv_error *error
         break;
     case H2OKV_LANES_LAYER:
         h->lanes = h->n_layers;
+        options->parts = h->fused ? h->layer[0].kv_heads : 1;
         break;
     default:
         h->lanes = 1;
-        options->parts = h->n_layers;
+        options->parts = h->fused ? all_kv_heads(h) : h->n_layers;
     }
     options->lanes = h->lanes;
     options->cells = h->cells;
@@ -193,7 +212,14 @@ static int policy_needs_scores(const h2okv_options *options)
     return policy != NULL && (policy->flags & H2OKV_POLICY_NEEDS_SCORES) != 0;
 }
 
-static h2okv_llama *allocate(struct llama_model *model, const h2okv_llama_options *o, const h2okv_options *cache)
+static uint32_t most_threads(const struct llama_context_params *params)
+{
+    int32_t most = params->n_threads > params->n_threads_batch ? params->n_threads : params->n_threads_batch;
+    return most > 0 ? (uint32_t)most : 1;
+}
+
+static h2okv_llama *allocate(struct llama_model *model, const struct llama_context_params *params,
+                             const h2okv_llama_options *o, const h2okv_options *cache)
 {
     h2okv_llama *h = calloc(1, sizeof *h);
     if (h == NULL) {
@@ -206,6 +232,10 @@ static h2okv_llama *allocate(struct llama_model *model, const h2okv_llama_option
     h->ubatch = o->ubatch;
     h->cells = cache->cells;
     h->needs_scores = policy_needs_scores(cache);
+    h->count_self = cache->count_self != 0;
+    h->mean_heads = cache->heads == H2OKV_HEADS_MEAN;
+    h->decay = cache->decay;
+    h->max_threads = most_threads(params);
     h->n_layers = (uint32_t)llama_model_n_layer(model);
     h->layer = calloc(h->n_layers, sizeof *h->layer);
     h->fresh_cell = calloc(h->ubatch, sizeof *h->fresh_cell);
@@ -217,12 +247,62 @@ static h2okv_llama *allocate(struct llama_model *model, const h2okv_llama_option
     return h;
 }
 
-static int attach(h2okv_llama *h, struct llama_context_params params, h2okv_options *cache, h2okv_error *error)
+static int make_and_probe(h2okv_llama *h, struct llama_context_params params, bool fused, h2okv_error *error)
 {
+    h->fused = fused;
     int status = make_context(h, params, error);
     status = status != H2OKV_OK ? status : probe(h, error);
     for (uint32_t i = 0; i < h->n_layers && status == H2OKV_OK; i++) {
         status = check_layer(h, i, error);
+    }
+    return status;
+}
+
+/* As if nothing had been made and probed, but for why. */
+static void unmake(h2okv_llama *h)
+{
+    h2okv__free_fused(h);
+    if (h->batch.token != NULL) {
+        llama_batch_free(h->batch);
+    }
+    if (h->context != NULL) {
+        llama_free(h->context);
+    }
+    memset(&h->batch, 0, sizeof h->batch);
+    memset(h->layer, 0, h->n_layers * sizeof *h->layer);
+    h->context = NULL;
+    h->cells = h->budget + h->ubatch;
+}
+
+static int attach_fused(h2okv_llama *h, struct llama_context_params params, const char *isa, h2okv_error *error)
+{
+    if (!h2okv__make_pattern(h)) {
+        return h2okv_error_set(error, H2OKV_E_NOMEM, "attention", "out of memory");
+    }
+    int status = H2OKV_OK;
+    if (h2okv__k_and_v_differ(h->model)) {
+        h->not_fused = "a head's K and V have different sizes";
+    } else {
+        status = make_and_probe(h, params, true, error);
+    }
+    if (status == H2OKV_OK && h->not_fused != NULL) {
+        status = h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "attention", "fused attention is not possible here: %s",
+                                 h->not_fused);
+    }
+    return status != H2OKV_OK ? status : h2okv__make_fused(h, isa, error);
+}
+
+/* Fused where it can be; else, when that is left to us, observe. */
+static int attach(h2okv_llama *h, struct llama_context_params params, const h2okv_llama_options *o,
+                  h2okv_options *cache, h2okv_error *error)
+{
+    int status = H2OKV_E_UNSUPPORTED;
+    if (o->attention != H2OKV_ATTENTION_OBSERVE) {
+        status = attach_fused(h, params, o->isa, error);
+    }
+    if (status == H2OKV_E_UNSUPPORTED && o->attention != H2OKV_ATTENTION_FUSED) {
+        unmake(h);
+        status = make_and_probe(h, params, false, error);
     }
     status = status != H2OKV_OK ? status : make_host_copies(h, error);
     return status != H2OKV_OK ? status : make_cache(h, cache, error);
@@ -240,11 +320,11 @@ int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llam
     if (status != H2OKV_OK) {
         return status;
     }
-    h2okv_llama *h = allocate(model, &o, &cache);
+    h2okv_llama *h = allocate(model, &params, &o, &cache);
     if (h == NULL) {
         return h2okv_error_set(error, H2OKV_E_NOMEM, "ubatch", "out of memory");
     }
-    status = attach(h, params, &cache, error);
+    status = attach(h, params, &o, &cache, error);
     if (status != H2OKV_OK) {
         h2okv_llama_free(h);
         return status;
@@ -260,6 +340,7 @@ void h2okv_llama_free(h2okv_llama *h)
         return;
     }
     h2okv_cache_free(h->cache);
+    h2okv__free_fused(h);
     if (h->batch.token != NULL) {
         llama_batch_free(h->batch);
     }

@@ -40,6 +40,14 @@ static int abandon_pass(h2okv_llama *h, int status)
     return undone == H2OKV_OK ? status : undone;
 }
 
+static int observe_timed(h2okv_llama *h)
+{
+    int64_t start = llama_time_us();
+    int status = h2okv__observe_fused(h);
+    h->bookkeeping_us += (uint64_t)(llama_time_us() - start);
+    return status;
+}
+
 static int run_pass(h2okv_llama *h, uint32_t n)
 {
     uint64_t before = h->bookkeeping_us;
@@ -47,6 +55,7 @@ static int run_pass(h2okv_llama *h, uint32_t n)
     h->pass_tokens = n;
     h->pass_admitted = false;
     h->pass_status = H2OKV_OK;
+    h->layers_attended = 0;
     h->tap_mode = H2OKV__TAP_PASS;
     int result = llama_decode(h->context, h->batch);
     llama_synchronize(h->context);
@@ -62,7 +71,7 @@ static int run_pass(h2okv_llama *h, uint32_t n)
     if (!h->pass_admitted) {
         return h2okv__llama_fail(h, H2OKV_E_ENGINE, "decode", "llama.cpp did not show where it put the tokens");
     }
-    return H2OKV_OK;
+    return h->fused ? observe_timed(h) : H2OKV_OK;
 }
 
 static int evict_timed(h2okv_llama *h)
@@ -220,6 +229,8 @@ void h2okv_llama_get_stats(const h2okv_llama *h, h2okv_llama_stats *out)
         .cells = h->cells,
         .layers = h->n_layers,
         .lanes = h->lanes,
+        .isa = h->fused ? h2okv_kernels_isa(h->kernels) : NULL,
+        .not_fused = h->fused ? NULL : h->not_fused,
         .engine_us = h->engine_us,
         .bookkeeping_us = h->bookkeeping_us,
     };

@@ -48,18 +48,29 @@ int h2okv_llama_load_backends(const char *directory)
     return has_cpu_backend() ? H2OKV_OK : H2OKV_E_ENGINE;
 }
 
-/* Does the model's metadata have "<architecture>.<suffix>", and, when value is not NULL, with that value? */
-static bool has_metadata(const struct llama_model *model, const char *suffix, const char *value)
+/* The value of "<architecture>.<suffix>" in the model's metadata; false when there is none. */
+static bool metadata(const struct llama_model *model, const char *suffix, char *out, size_t size)
 {
-    char architecture[96], key[192], found[96];
+    char architecture[96], key[192];
     if (llama_model_meta_val_str(model, "general.architecture", architecture, sizeof architecture) < 0) {
         return false;
     }
     snprintf(key, sizeof key, "%s.%s", architecture, suffix);
-    if (llama_model_meta_val_str(model, key, found, sizeof found) < 0) {
-        return false;
-    }
-    return value == NULL || strcmp(found, value) == 0;
+    return llama_model_meta_val_str(model, key, out, size) >= 0;
+}
+
+static bool has_metadata(const struct llama_model *model, const char *suffix, const char *value)
+{
+    char found[96];
+    return metadata(model, suffix, found, sizeof found) && (value == NULL || strcmp(found, value) == 0);
+}
+
+/* llama.cpp ends the process on some such models when flash attention is asked for, so it is not asked for. */
+bool h2okv__k_and_v_differ(const struct llama_model *model)
+{
+    char k[96], v[96];
+    return metadata(model, "attention.key_length", k, sizeof k) &&
+           metadata(model, "attention.value_length", v, sizeof v) && strcmp(k, v) != 0;
 }
 
 /* Why the model is refused, or NULL. */

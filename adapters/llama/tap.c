@@ -5,6 +5,7 @@
  *                                never computed again) -> admit, once a pass
  *   SET_ROWS into cache_v_l<i>   where V lies, and whether it is transposed
  *   kq_soft_max-<i>              [cells, tokens, query heads], after it is computed -> observe
+ *   FLASH_ATTN_EXT               in fused mode becomes a call of our kernels, see fused.c
  *
  * A node is told of twice: asked about before it is computed, and told after it when the answer was true. The
  * answer true costs a graph split, so it is given for softmax nodes only.
@@ -14,8 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "<prefix><number>" -> number; -1 when the name is another. */
-static int layer_of_name(const char *name, const char *prefix)
+int h2okv__layer_of_name(const char *name, const char *prefix)
 {
     size_t length = strlen(prefix);
     int layer = -1, used = 0;
@@ -24,6 +24,11 @@ static int layer_of_name(const char *name, const char *prefix)
         return -1;
     }
     return layer;
+}
+
+static int softmax_layer(const struct ggml_tensor *node)
+{
+    return h2okv__layer_of_name(node->name, "kq_soft_max-");
 }
 
 static h2okv__layer *layer_at(h2okv_llama *h, int index)
@@ -68,12 +73,12 @@ static void learn_heads(h2okv__layer *layer, const struct ggml_tensor *softmax)
 
 static void learn_tensor(h2okv_llama *h, struct ggml_tensor *node)
 {
-    h2okv__layer *layer = layer_at(h, layer_of_name(node->view_src->name, "cache_k_l"));
+    h2okv__layer *layer = layer_at(h, h2okv__layer_of_name(node->view_src->name, "cache_k_l"));
     if (layer != NULL) {
         layer->k = node->view_src;
         return;
     }
-    layer = layer_at(h, layer_of_name(node->view_src->name, "cache_v_l"));
+    layer = layer_at(h, h2okv__layer_of_name(node->view_src->name, "cache_v_l"));
     if (layer != NULL) {
         layer->v = node->view_src;
         layer->v_transposed = node->ne[0] == 1; /* then every number is a row of its own */
@@ -105,6 +110,8 @@ static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
         note_failure(h, H2OKV_E_BROKEN, "cells", "llama.cpp put tokens into cells that are taken: was the context "
                      "used past this handle?");
         h->pass_admitted = false;
+    } else if (h->fused) {
+        h2okv__list_live_cells(h);
     }
 }
 
@@ -170,41 +177,58 @@ static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax
 
 /* ---- The callback ---- */
 
-static bool asked(h2okv_llama *h, struct ggml_tensor *node, int softmax_layer)
+/* Where K and V go: learnt by the probe; in a pass the first one tells which cells the tokens take. */
+static void asked_rows(h2okv_llama *h, struct ggml_tensor *node)
 {
-    if (node->op == GGML_OP_SET_ROWS && node->view_src != NULL) {
-        if (h->tap_mode == H2OKV__TAP_PROBE) {
-            learn_tensor(h, node);
-        } else if (!h->pass_admitted && layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
-            admit(h, node->src[1]);
-        }
-    }
-    h2okv__layer *layer = layer_at(h, softmax_layer);
-    if (layer == NULL) {
-        return false;
+    if (node->view_src == NULL) {
+        return;
     }
     if (h->tap_mode == H2OKV__TAP_PROBE) {
+        learn_tensor(h, node);
+    } else if (!h->pass_admitted && h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
+        admit(h, node->src[1]);
+    }
+}
+
+static bool asked_softmax(h2okv_llama *h, struct ggml_tensor *node)
+{
+    h2okv__layer *layer = layer_at(h, softmax_layer(node));
+    if (layer != NULL && h->tap_mode == H2OKV__TAP_PROBE) {
         learn_heads(layer, node);
     }
-    return h->needs_scores && h->tap_mode == H2OKV__TAP_PASS;
+    return layer != NULL && h->tap_mode == H2OKV__TAP_PASS && h->needs_scores;
+}
+
+static void asked_flash(h2okv_llama *h, struct ggml_tensor *node)
+{
+    const struct ggml_tensor *k = node->src[1]->view_src;
+    int index = k != NULL ? h2okv__layer_of_name(k->name, "cache_k_l") : -1;
+    h2okv__layer *layer = layer_at(h, index);
+    if (layer != NULL && h->tap_mode == H2OKV__TAP_PROBE) {
+        h2okv__learn_flash(h, layer, node);
+    }
+    if (layer != NULL && h->fused) {
+        h2okv__exchange(h, node, index); /* in a probe too: llama.cpp's own ends the process on some shapes */
+    }
 }
 
 bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user)
 {
     h2okv_llama *h = user;
-    if (h->tap_mode == H2OKV__TAP_OFF) {
-        return !ask;
-    }
-    if (ask && node->op != GGML_OP_SET_ROWS && node->op != GGML_OP_SOFT_MAX) {
-        return false;
+    bool answer = !ask; /* told: go on; asked: no need to tell */
+    if (h->tap_mode == H2OKV__TAP_OFF || (node->op != GGML_OP_SET_ROWS && node->op != GGML_OP_SOFT_MAX &&
+                                          node->op != GGML_OP_FLASH_ATTN_EXT)) {
+        return answer;
     }
     int64_t start = llama_time_us();
-    int softmax_layer = node->op == GGML_OP_SOFT_MAX ? layer_of_name(node->name, "kq_soft_max-") : -1;
-    bool answer = true; /* told: go on */
-    if (ask) {
-        answer = asked(h, node, softmax_layer);
+    if (!ask) {
+        observe(h, softmax_layer(node), node);
+    } else if (node->op == GGML_OP_SET_ROWS) {
+        asked_rows(h, node);
+    } else if (node->op == GGML_OP_SOFT_MAX) {
+        answer = asked_softmax(h, node);
     } else {
-        observe(h, softmax_layer, node);
+        asked_flash(h, node);
     }
     h->bookkeeping_us += (uint64_t)(llama_time_us() - start);
     return answer;

@@ -35,6 +35,13 @@ enum h2okv_llama_lanes {
     H2OKV_LANES_ALL = 2,   /* one choice for the whole model */
 };
 
+/* How weights are got at. */
+enum h2okv_llama_attention {
+    H2OKV_ATTENTION_AUTO = 0,    /* fused where every layer allows it, else observe */
+    H2OKV_ATTENTION_FUSED = 1,   /* our kernels in place of llama.cpp's flash attention; host memory only */
+    H2OKV_ATTENTION_OBSERVE = 2, /* llama.cpp's attention without flash, its weights read after each layer */
+};
+
 typedef struct h2okv_llama_options {
     uint32_t size;   /* bytes of this struct that the caller knows */
     uint32_t lanes;  /* enum h2okv_llama_lanes; default head */
@@ -42,6 +49,8 @@ typedef struct h2okv_llama_options {
                         budget + ubatch is a multiple of 256, which llama.cpp computes in any case */
     const h2okv_options *cache; /* budget, recent, sinks, policy, ...; lanes and cells are set by the adapter
                                    and must be left at their defaults. NULL: defaults with a budget of 512 */
+    uint32_t attention; /* enum h2okv_llama_attention; default auto */
+    const char *isa;    /* instruction set of the kernels, from h2okv_isa_name; default NULL: the best here */
 } h2okv_llama_options;
 
 H2OKV_API void h2okv_llama_options_init_sized(h2okv_llama_options *options, uint32_t size);
@@ -103,6 +112,8 @@ typedef struct h2okv_llama_stats {
     uint32_t layers, lanes;              /* lanes over all layers */
     uint64_t kv_bytes;                   /* K and V tensors of the context */
     uint64_t kv_bytes_per_token;         /* so a full cache needs this times next_pos */
+    const char *isa;                     /* instruction set of the kernels; NULL in observe mode */
+    const char *not_fused;               /* why fused attention was not possible, NULL when nothing was against it */
     uint64_t engine_us, bookkeeping_us;  /* time in llama_decode without ours, and in observe, plan, moves and
                                             commit, since create or clear */
 } h2okv_llama_stats;

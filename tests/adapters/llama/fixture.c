@@ -8,6 +8,7 @@
 struct llama_model *fixture_model;
 llama_token fixture_token[FIXTURE_TOKENS];
 int fixture_n_vocab;
+uint32_t fixture_attention = H2OKV_ATTENTION_OBSERVE;
 
 static void only_errors(enum ggml_log_level level, const char *text, void *user)
 {
@@ -83,6 +84,7 @@ h2okv_llama *fixture_adapter(const h2okv_options *cache, uint32_t lanes, uint32_
     options.cache = cache;
     options.lanes = lanes;
     options.ubatch = ubatch;
+    options.attention = fixture_attention;
     h2okv_llama *h = NULL;
     h2okv_error error = {0};
     if (h2okv_llama_create(&h, fixture_model, fixture_params(), &options, &error) != H2OKV_OK) {

@@ -19,6 +19,8 @@ enum { FIXTURE_TOKENS = 2048 };
 extern struct llama_model *fixture_model;
 extern llama_token fixture_token[FIXTURE_TOKENS]; /* prose: the GPL's text */
 extern int fixture_n_vocab;
+extern uint32_t fixture_attention; /* of the adapters that fixture_adapter makes; observe, which can equal plain
+                                      llama.cpp bit for bit */
 
 /* cmocka group set-up and tear-down: load the model and tokenize the text once. */
 int fixture_open(void **state);

@@ -165,14 +165,15 @@ static void test_allocator_fails_and_balances(void **state)
     }
 }
 
-/* llama.cpp needs flash attention for a quantised V, and the adapter needs its absence. */
-static void test_quantised_v_is_refused(void **state)
+/* llama.cpp needs flash attention for a quantised V, and observe mode needs its absence. */
+static void test_quantised_v_is_refused_by_observe_mode(void **state)
 {
     (void)state;
     struct llama_context_params params = synth_params(0, 0);
     params.type_v = GGML_TYPE_Q8_0;
     h2okv_llama_options options;
     h2okv_llama_options_init(&options);
+    options.attention = H2OKV_ATTENTION_OBSERVE;
     h2okv_llama *h = (h2okv_llama *)(uintptr_t)1;
     h2okv_error error = {0};
     assert_int_equal(h2okv_llama_create(&h, model, params, &options, &error), H2OKV_E_ENGINE);
@@ -284,7 +285,7 @@ int main(void)
         cmocka_unit_test(test_options_are_refused_by_name),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_allocator_fails_and_balances),
-        cmocka_unit_test(test_quantised_v_is_refused),
+        cmocka_unit_test(test_quantised_v_is_refused_by_observe_mode),
         cmocka_unit_test(test_decode_arguments),
         cmocka_unit_test(test_trim_bounds),
         cmocka_unit_test(test_progress_stops_and_goes_on),

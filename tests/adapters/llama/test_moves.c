@@ -201,5 +201,11 @@ int main(void)
         cmocka_unit_test(test_random_policy),   cmocka_unit_test(test_sinks_and_window),
         cmocka_unit_test(test_trim_at_every_distance),
     };
-    return cmocka_run_group_tests(tests, fixture_open, fixture_close);
+    int failed = 0;
+    const uint32_t modes[] = {H2OKV_ATTENTION_OBSERVE, H2OKV_ATTENTION_FUSED}; /* V transposed, and not */
+    for (size_t i = 0; i < 2; i++) {
+        fixture_attention = modes[i];
+        failed += cmocka_run_group_tests_name(i == 0 ? "observe" : "fused", tests, fixture_open, fixture_close);
+    }
+    return failed;
 }

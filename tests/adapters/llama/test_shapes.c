@@ -125,6 +125,8 @@ static uint32_t lanes_of(const shape_case *c)
     return c->lanes == H2OKV_LANES_ALL ? 1 : c->lanes == H2OKV_LANES_LAYER ? c->layers : c->layers * c->kv_heads;
 }
 
+static uint32_t attention; /* enum h2okv_llama_attention of this round */
+
 static void open_adapter(run *r)
 {
     h2okv_options cache = synth_cache_options(r->c.budget, r->c.recent);
@@ -136,6 +138,7 @@ static void open_adapter(run *r)
     options.cache = &cache;
     options.lanes = r->c.lanes;
     options.ubatch = r->c.ubatch;
+    options.attention = attention;
     struct llama_context_params params = synth_params(0, 0);
     params.type_k = r->c.type_k;
     params.type_v = r->c.type_v;
@@ -313,10 +316,16 @@ static outcome run_case(const shape_case *given, enum mapping mapping)
     return out;
 }
 
+/* With a quantised K llama.cpp's matrix product rounds the query to 8 bits as well; our kernels do not. */
+static double score_tolerance(const shape_case *c)
+{
+    return attention != H2OKV_ATTENTION_OBSERVE && c->type_k == GGML_TYPE_Q8_0 ? 5e-2 : 1e-3;
+}
+
 static void check_case(const shape_case *c)
 {
     outcome out = run_case(c, NEIGHBOURS_SHARE);
-    if (out.wrong[0] != '\0' || out.worst_score > 1e-3) {
+    if (out.wrong[0] != '\0' || out.worst_score > score_tolerance(c)) {
         fail_msg("%u/%u heads of %u, K %s, lanes %u: %s; worst score off by %g", c->query_heads, c->kv_heads, c->k_dim,
                  ggml_type_name(c->type_k), c->lanes, out.wrong[0] != '\0' ? out.wrong : "sets right",
                  out.worst_score);
@@ -463,5 +472,11 @@ int main(void)
         cmocka_unit_test(test_fault_20_a_wrong_grouping_is_noticed),
         cmocka_unit_test(test_one_lane_equals_plain_with_the_same_removals),
     };
-    return cmocka_run_group_tests(tests, synth_open, synth_close);
+    int failed = 0;
+    const uint32_t modes[] = {H2OKV_ATTENTION_OBSERVE, H2OKV_ATTENTION_AUTO};
+    for (size_t i = 0; i < 2; i++) {
+        attention = modes[i];
+        failed += cmocka_run_group_tests_name(i == 0 ? "observe" : "auto", tests, synth_open, synth_close);
+    }
+    return failed;
 }
