@@ -225,7 +225,7 @@ void h2okv__list_live_cells(h2okv_llama *h)
 int h2okv__observe_fused(h2okv_llama *h)
 {
     if (h->layers_attended != h->n_layers) {
-        return h2okv__llama_fail(h, H2OKV_E_ENGINE, "attention", "llama.cpp computed %u of %u layers' attention as asked",
+        return h2okv__llama_fail(h, H2OKV_E_ENGINE, "attention", "llama.cpp asked us for %u of %u layers' attention",
                                  h->layers_attended, h->n_layers);
     }
     for (uint32_t l = 0; l < h->n_layers && h->needs_scores; l++) {

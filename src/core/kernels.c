@@ -1,5 +1,6 @@
 /*
- * kernels.c - the public face: an instruction set chosen once, and the memory that its calls share.
+ * kernels.c - the attention kernels' public face: which instruction sets there are, and one of them with the memory
+ * that its calls share.
  *
  *   block: | h2okv_kernels (with the team) | scratch ... |
  */
@@ -15,6 +16,23 @@ struct h2okv_kernels {
     bool has_allocator;
     h2okv_allocator allocator;
 };
+
+const char *h2okv_isa_name(uint32_t index)
+{
+    const h2okv__isa *isa = h2okv__isa_at(index);
+    return isa != NULL ? isa->name : NULL;
+}
+
+int h2okv_isa_usable(const char *name)
+{
+    const h2okv__isa *isa = h2okv__isa_find(name);
+    return isa != NULL && h2okv__isa_usable(isa);
+}
+
+const char *h2okv_isa_best(void)
+{
+    return h2okv__isa_find(NULL)->name;
+}
 
 const char *h2okv_attention_unsupported(const h2okv_attention *attention)
 {
