@@ -68,7 +68,8 @@ typedef struct cli_command {
 extern const cli_command cli_demo, cli_replay, cli_run;
 
 /* Sets the fields of `out` from argv. Returns false when the command has to end with *exit_code: help was
- * asked for, or there was an error and it has been reported. *first is the first argument after the options. */
+ * asked for, or there was an error and it has been reported. *first is the first argument after the
+ * options. */
 bool cli_parse(const cli_command *command, int argc, char **argv, void *out, int *first, int *exit_code);
 
 void cli_help(FILE *out, const cli_command *command);

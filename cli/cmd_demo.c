@@ -84,7 +84,8 @@ static bool example_cache(h2okv_cache **cache, const float *mass, int32_t n, uin
            call("observe", h2okv_cache_observe_mass(*cache, 0, mass));
 }
 
-static void print_example(const int32_t *kept, uint32_t n_kept, const double *score, int32_t n, int32_t recent)
+static void print_example(const int32_t *kept, uint32_t n_kept, const double *score, int32_t n,
+                          int32_t recent)
 {
     cli_token row[8];
     for (int32_t i = 0; i < n; i++) {
@@ -112,7 +113,8 @@ static bool worked_example(void)
     if (ok) {
         n = h2okv_cache_kept(cache, 0, pos, NULL, NULL);
         print_example(pos, n, score, 5, 2);
-        state(kept_are(pos, n, "0, 2..4"), "the two newest stay; of the others 0 and 2 score highest; 1 goes");
+        state(kept_are(pos, n, "0, 2..4"),
+              "the two newest stay; of the others 0 and 2 score highest; 1 goes");
     }
     h2okv_cache_free(cache);
     return ok;
@@ -120,8 +122,8 @@ static bool worked_example(void)
 
 /* ---- The fifty tokens --------------------------------------------------------------------------------- */
 
-/* A number in [0, 1) for a place in the demonstration (the splitmix64 mixer of Steele, Lea and Flood, 2014). A
- * function of the place alone, so that every policy sees the same tokens. */
+/* A number in [0, 1) for a place in the demonstration (the splitmix64 mixer of Steele, Lea and Flood,
+ * 2014). A function of the place alone, so that every policy sees the same tokens. */
 static double uniform(uint64_t what, uint64_t step, uint64_t head, uint64_t token)
 {
     uint64_t z = (((what * 64 + step) * 64 + head) * 64 + token + 1) * 0x9e3779b97f4a7c15u;
@@ -207,7 +209,8 @@ static bool rows_intact(const run *r)
         key_and_value(r->pos[i], key, value);
         for (size_t h = 0; h < HEADS; h++) {
             size_t at = (h * r->n + i) * HEAD_DIM, bytes = HEAD_DIM * sizeof(float);
-            if (memcmp(keys + at, key + h * HEAD_DIM, bytes) || memcmp(values + at, value + h * HEAD_DIM, bytes)) {
+            if (memcmp(keys + at, key + h * HEAD_DIM, bytes) ||
+                memcmp(values + at, value + h * HEAD_DIM, bytes)) {
                 return false;
             }
         }
@@ -234,7 +237,8 @@ static void fifty_tokens(const run *h2o)
     printf("  Random attention (8 heads of 64) that favours tokens 5 and 10. A score adds up\n"
            "  the heads' mean attention; the first tokens had all of it to themselves.\n\n");
     print_run(h2o);
-    state(kept_are(h2o->pos, h2o->n, "0..6, 10, 42..49"), "kept {0..6, 10} as heavy hitters and {42..49} as recent");
+    state(kept_are(h2o->pos, h2o->n, "0..6, 10, 42..49"),
+          "kept {0..6, 10} as heavy hitters and {42..49} as recent");
     state(h2o->largest == BUDGET, "never more than %d tokens after a step", BUDGET);
     state(rows_intact(h2o), "each kept token has the key and the value it came with");
 }
@@ -287,7 +291,8 @@ static bool start_script(script *s)
     o.on_event = on_gone;
     o.event_user = s;
     shape.heads = shape.head_dim = 1;
-    return h2okv_store_create(&s->run.store, &shape, &o, &error) == H2OKV_OK || cli_error("demo", "%s", error.text);
+    return h2okv_store_create(&s->run.store, &shape, &o, &error) == H2OKV_OK ||
+           cli_error("demo", "%s", error.text);
 }
 
 static double score_of(const run *r, int32_t token)
@@ -322,12 +327,14 @@ static void print_script_step(const script *s, int step)
     char heavy[64] = "", recent[32], gone[48] = "";
     uint32_t n_heavy = r->n > SCRIPT_RECENT ? r->n - SCRIPT_RECENT : 0;
     for (uint32_t i = 0, used = 0; i < n_heavy; i++) {
-        used += (uint32_t)snprintf(heavy + used, sizeof heavy - used, "%s%" PRId32 " (%.2f)", i ? "  " : "", r->pos[i],
-                                   r->score[i]);
+        used += (uint32_t)snprintf(heavy + used, sizeof heavy - used, "%s%" PRId32 " (%.2f)", i ? "  " : "",
+                                   r->pos[i], r->score[i]);
     }
     if (s->gone >= 0) snprintf(gone, sizeof gone, "%" PRId32 " (%.2f)", s->gone, s->gone_score);
-    printf("  %4d %8" PRId32 "   %-32s %s%-8s%s  %s\n", step, looks_at[step], heavy, cli_style(stdout, CLI_CYAN),
-           cli_ranges(recent, sizeof recent, r->pos + n_heavy, r->n - n_heavy), cli_style(stdout, CLI_PLAIN), gone);
+    printf("  %4d %8" PRId32 "   %-32s %s%-8s%s  %s\n", step, looks_at[step], heavy,
+           cli_style(stdout, CLI_CYAN),
+           cli_ranges(recent, sizeof recent, r->pos + n_heavy, r->n - n_heavy), cli_style(stdout, CLI_PLAIN),
+           gone);
 }
 
 static bool between_groups(void)
@@ -343,9 +350,11 @@ static bool between_groups(void)
     }
     if (ok) {
         state(s.became_heavy == FIRST_NEW + SCRIPT_RECENT,
-              "token %d, attended to while recent, stays as a heavy hitter from step %d", FIRST_NEW, s.became_heavy);
+              "token %d, attended to while recent, stays as a heavy hitter from step %d", FIRST_NEW,
+              s.became_heavy);
         state(s.led >= 4 && s.evicted > s.led,
-              "token %d led until step %d; overtaken by 4, 8 and 12 it goes in step %d", FORMER, s.led, s.evicted);
+              "token %d led until step %d; overtaken by 4, 8 and 12 it goes in step %d", FORMER, s.led,
+              s.evicted);
         state(kept_are(s.run.pos, s.run.n, "4, 8, 12..15"), "at the end the heavy hitters are 4, 8 and 12");
     }
     h2okv_store_free(s.run.store);
@@ -390,7 +399,8 @@ static void compare(const run *h2o, const run *sinks, const run *window)
     printf("  (H heavy hitter, r recent, S sink, . gone)\n");
     state(kept_are(window->pos, window->n, "34..49"), "a window keeps the newest 16 and loses 5 and 10");
     state(kept_are(sinks->pos, sinks->n, "0..3, 38..49"), "4 sinks and a window of 12 lose them too");
-    state(holds(h2o->pos, h2o->n, 5) && holds(h2o->pos, h2o->n, 10), "H2O still has both: it saw them attended to");
+    state(holds(h2o->pos, h2o->n, 5) && holds(h2o->pos, h2o->n, 10),
+          "H2O still has both: it saw them attended to");
     state(attention_kept(h2o) > attention_kept(sinks) && attention_kept(h2o) > attention_kept(window),
           "so it keeps the most of what the next token will look at");
 }
@@ -401,7 +411,8 @@ static bool tell(run *h2o, run *sinks, run *window)
 {
     if (!worked_example() || !run_fifty(h2o, "h2o", 0)) return false;
     fifty_tokens(h2o);
-    if (!between_groups() || !run_fifty(sinks, "window", SINKS) || !run_fifty(window, "window", 0)) return false;
+    if (!between_groups()) return false;
+    if (!run_fifty(sinks, "window", SINKS) || !run_fifty(window, "window", 0)) return false;
     compare(h2o, sinks, window);
     return true;
 }

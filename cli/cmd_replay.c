@@ -1,7 +1,7 @@
 /*
  * cmd_replay.c - `h2okv replay`: recorded attention through the cache, told or checked.
  *
- *   trace_next -> admit -> observe (each lane) -> plan -> the engine below applies it -> commit -> told, checked
+ *   trace_next -> admit -> observe (each lane) -> plan -> the engine below applies it -> commit -> told
  *
  * The engine is a table of positions, [lane][cell]; after each step it has to agree with the cache's books.
  */
@@ -46,8 +46,8 @@ static int trace_failed(const replay *r)
     return r->trace.exit_code;
 }
 
-/* The whole file once: every line is read and judged before anything is printed, and the largest step says how
- * many cells the cache needs. */
+/* The whole file once: every line is read and judged before anything is printed, and the largest step
+ * says how many cells the cache needs. */
 static int look_through(replay *r, const char *path)
 {
     int more;
@@ -107,11 +107,12 @@ static int make_engine(replay *r)
     r->came = malloc(cells * sizeof *r->came);
     r->went = malloc(lanes * r->most_new * sizeof *r->went);
     r->n_went = malloc(lanes * sizeof *r->n_went);
-    if (!r->engine || !r->free_cell || !r->column || !r->pos || !r->score || !r->came || !r->went || !r->n_went) {
+    if (!r->engine || !r->free_cell || !r->column || !r->pos || !r->score || !r->came || !r->went ||
+        !r->n_went) {
         return no_memory(all * sizeof *r->engine);
     }
     for (size_t i = 0; i < all; i++) r->engine[i] = -1;
-    for (uint32_t i = 0; i < r->cells; i++) r->free_cell[i] = r->cells - 1 - i; /* taken from the end: 0, 1, ... */
+    for (uint32_t i = 0; i < r->cells; i++) r->free_cell[i] = r->cells - 1 - i; /* the last goes first */
     r->n_free = r->cells;
     return CLI_OK;
 }
@@ -190,7 +191,7 @@ static void apply(replay *r, const h2okv_plan *plan)
     }
     for (uint32_t i = plan->n_freed; i-- > 0;) {
         uint32_t cell = plan->freed_cell[i];
-        for (uint32_t lane = 0; lane < r->trace.header.lanes; lane++) r->engine[(size_t)lane * r->cells + cell] = -1;
+        for (size_t lane = 0; lane < r->trace.header.lanes; lane++) r->engine[lane * r->cells + cell] = -1;
         r->free_cell[r->n_free++] = cell;
     }
 }
@@ -213,7 +214,8 @@ static int agree(replay *r)
         uint32_t n = h2okv_cache_kept(r->cache, lane, r->pos, NULL, r->column);
         for (uint32_t i = 0; i < n; i++) {
             if (r->engine[(size_t)lane * r->cells + r->column[i]] != r->pos[i]) {
-                cli_error(command, "%s:%" PRIu64 ": lane %" PRIu32 ": position %" PRId32 " is not in cell %" PRIu32,
+                cli_error(command,
+                          "%s:%" PRIu64 ": lane %" PRIu32 ": position %" PRId32 " is not in cell %" PRIu32,
                           r->trace.path, r->trace.line, lane, r->pos[i], r->column[i]);
                 return CLI_ENGINE;
             }
@@ -226,7 +228,8 @@ static int one_step(replay *r)
 {
     int code;
     if (r->trace.step.n_new > r->most_new || r->trace.step.n_new > r->n_free) {
-        cli_error(command, "%s:%" PRIu64 ": the file changed while it was read", r->trace.path, r->trace.line);
+        cli_error(command, "%s:%" PRIu64 ": the file changed while it was read", r->trace.path,
+                  r->trace.line);
         return CLI_INPUT;
     }
     code = admit(r);
@@ -260,11 +263,11 @@ static json_t *list_of_scores(const double *score, size_t n)
 
 static int differ(replay *r, uint32_t lane, const char *field, const char *want, const char *got)
 {
-    cli_error(command, "%s:%" PRIu64 ": step %" PRIu64 ", lane %" PRIu32 ", %s: expected %s, got %s", r->trace.path,
-              r->trace.line, r->trace.steps, lane, field, want, got);
+    cli_error(command, "%s:%" PRIu64 ": step %" PRIu64 ", lane %" PRIu32 ", %s: expected %s, got %s",
+              r->trace.path, r->trace.line, r->trace.steps, lane, field, want, got);
     r->difference = json_pack("{s:I, s:I, s:I, s:s, s:s, s:s}", "line", (json_int_t)r->trace.line, "step",
-                              (json_int_t)r->trace.steps, "lane", (json_int_t)lane, "field", field, "expected", want,
-                              "got", got);
+                              (json_int_t)r->trace.steps, "lane", (json_int_t)lane, "field", field,
+                              "expected", want, "got", got);
     return CLI_CHECK;
 }
 
@@ -301,9 +304,10 @@ static int check_step(replay *r)
 static void tell_header(const replay *r)
 {
     const trace_header *h = &r->trace.header;
-    printf("%s\n%" PRIu32 " head%s in %" PRIu32 " lane%s, budget %" PRIu32 " = %" PRIu32 " recent + %" PRIu32 " heavy",
-           r->trace.path, h->heads, h->heads == 1 ? "" : "s", h->lanes, h->lanes == 1 ? "" : "s", h->recent + h->heavy,
-           h->recent, h->heavy);
+    printf("%s\n%" PRIu32 " head%s in %" PRIu32 " lane%s, budget %" PRIu32 " = %" PRIu32 " recent + %" PRIu32
+           " heavy",
+           r->trace.path, h->heads, h->heads == 1 ? "" : "s", h->lanes, h->lanes == 1 ? "" : "s",
+           h->recent + h->heavy, h->recent, h->heavy);
     if (h->sinks) printf(" (%" PRIu32 " of them sinks)", h->sinks);
     if (h->grace) printf(", grace %" PRIu32, h->grace);
     if (h->decay < 1) printf(", decay %g", h->decay);
@@ -350,7 +354,8 @@ static void tell_lane(replay *r, uint32_t lane)
     if (n > MOST_ROWS) return;
     for (uint32_t i = 0; i < n; i++) {
         bool recent = n - i <= h->recent, sink = r->pos[i] < (int32_t)h->sinks;
-        tokens[i] = (cli_token){ r->pos[i], r->score[i], recent ? CLI_RECENT : sink ? CLI_SINK : CLI_HEAVY, NULL };
+        tokens[i] = (cli_token){ r->pos[i], r->score[i], recent ? CLI_RECENT : sink ? CLI_SINK : CLI_HEAVY,
+                                 NULL };
     }
     cli_print_tokens(stdout, tokens, n, 40);
 }
@@ -361,7 +366,8 @@ static void tell_end(replay *r)
     char tokens[32], evicted[32];
     for (uint32_t lane = 0; lane < r->trace.header.lanes; lane++) tell_lane(r, lane);
     h2okv_cache_get_stats(r->cache, &stats);
-    printf("\n%s tokens in %" PRIu64 " steps; each lane holds %" PRIu32 ", held at most %" PRIu32 " and gave up %s\n",
+    printf("\n%s tokens in %" PRIu64 " steps; each lane holds %" PRIu32 ", held at most %" PRIu32
+           " and gave up %s\n",
            cli_thousands(tokens, stats.admitted), r->trace.steps, stats.live, stats.peak_live,
            cli_thousands(evicted, stats.evicted));
 }
@@ -384,8 +390,8 @@ static json_t *result(replay *r, int code)
                      (json_int_t)stats.admitted, "live", (json_int_t)stats.live, "peak_live",
                      (json_int_t)stats.peak_live, "evicted", (json_int_t)stats.evicted, "moves",
                      (json_int_t)stats.moves, "check",
-                     !r->options.check ? NULL : code ? "failed" : "passed", "difference", r->difference, "kept", kept,
-                     "scores", scores);
+                     !r->options.check ? NULL : code ? "failed" : "passed", "difference", r->difference,
+                     "kept", kept, "scores", scores);
 }
 
 static int tell_json(replay *r, int code)
@@ -465,7 +471,8 @@ static const cli_option options[] = {
       "compare every step with the recorded kept sets\n"
       "(exactly) and scores (to 1e-4 of the value); exit 1\n"
       "at the first difference, naming step and field" },
-    { CLI_FLAG, 0, "json", offsetof(replay_options, json), 0, 0, NULL, NULL, "the result as one JSON object" },
+    { CLI_FLAG, 0, "json", offsetof(replay_options, json), 0, 0, NULL, NULL,
+      "the result as one JSON object" },
 };
 
 const cli_command cli_replay = {

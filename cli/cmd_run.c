@@ -1,5 +1,6 @@
 /*
- * cmd_run.c - `h2okv run`: a text of any length through a model in a KV cache of fixed size, and text comes out.
+ * cmd_run.c - `h2okv run`: a text of any length through a model in a KV cache of fixed size, and text
+ * comes out.
  *
  *   options -> prompt.c -> llama/run.c: model, prompt, new tokens -> llama/report.c
  */
@@ -14,17 +15,22 @@
 static const cli_option options[] = {
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Text" },
     { CLI_TEXT, 'f', "file", FIELD(file), 0, 0, NULL, "FILE", "text to go on from" },
-    { CLI_TEXT, 'p', "prompt", FIELD(prompt), 0, 0, NULL, "TEXT", "the same, as an argument; - is standard input" },
-    { CLI_COUNT, 'n', "new", FIELD(n_new), 0, MOST_TOKENS, NULL, "N", "most new tokens (128); 0 reads the text only" },
+    { CLI_TEXT, 'p', "prompt", FIELD(prompt), 0, 0, NULL, "TEXT",
+      "the same, as an argument; - is standard input" },
+    { CLI_COUNT, 'n', "new", FIELD(n_new), 0, MOST_TOKENS, NULL, "N",
+      "most new tokens (128); 0 reads the text only" },
     { CLI_FLAG, 0, "ignore-eos", FIELD(ignore_eos), 0, 0, NULL, NULL, "never choose an end token" },
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Model" },
-    { CLI_TEXT, 'm', "model", FIELD(model), 0, 0, NULL, "GGUF", "model file (the one that `make model` fetches)" },
-    { CLI_COUNT, 't', "threads", FIELD(threads), 1, 1024, NULL, "N", "threads (as many as there are processors)" },
+    { CLI_TEXT, 'm', "model", FIELD(model), 0, 0, NULL, "GGUF",
+      "model file (the one that `make model` fetches)" },
+    { CLI_COUNT, 't', "threads", FIELD(threads), 1, 1024, NULL, "N",
+      "threads (as many as there are processors)" },
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Cache" },
     { CLI_COUNT, 0, "budget", FIELD(budget), RUN_LEAST_BUDGET, MOST_TOKENS, NULL, "N", "tokens kept (512)" },
-    { CLI_COUNT, 0, "recent", FIELD(recent), 0, MOST_TOKENS, NULL, "N", "of these the newest (half of the budget)" },
+    { CLI_COUNT, 0, "recent", FIELD(recent), 0, MOST_TOKENS, NULL, "N",
+      "of these the newest (half of the budget)" },
     { CLI_COUNT, 0, "sink", FIELD(sinks), 0, MOST_TOKENS, NULL, "N",
       "of these the text's first tokens (4, or what\nthe recent ones leave)" },
     { CLI_TEXT, 0, "policy", FIELD(policy), 0, 0, NULL, "NAME",
@@ -41,12 +47,14 @@ static const cli_option options[] = {
     { CLI_COUNT, 0, "top-k", FIELD(top_k), 0, INT32_MAX, NULL, "N", "among the N most likely (40; 0: all)" },
     { CLI_REAL, 0, "top-p", FIELD(top_p), 0, 1, NULL, "X", "among those that make up X (0.95)" },
     { CLI_REAL, 0, "min-p", FIELD(min_p), 0, 1, NULL, "X", "at least X as likely as the most likely (0.05)" },
-    { CLI_COUNT, 0, "seed", FIELD(seed), 0, UINT32_MAX - 1, NULL, "N", "for all that is drawn at random (0)" },
+    { CLI_COUNT, 0, "seed", FIELD(seed), 0, UINT32_MAX - 1, NULL, "N",
+      "for all that is drawn at random (0)" },
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Output" },
     { CLI_FLAG, 0, "json", FIELD(json), 0, 0, NULL, NULL, "text and report as one JSON object" },
     { CLI_FLAG, 'q', "quiet", FIELD(quiet), 0, 0, NULL, NULL, "no report, progress or warnings" },
-    { CLI_FLAG, 0, "print-config", FIELD(print_config), 0, 0, NULL, NULL, "the settings in effect, on stderr" },
+    { CLI_FLAG, 0, "print-config", FIELD(print_config), 0, 0, NULL, NULL,
+      "the settings in effect, on stderr" },
     { CLI_FLAG, 'v', "verbose", FIELD(verbose), 0, 0, NULL, NULL, "llama.cpp's own messages, on stderr" },
 };
 
@@ -54,7 +62,8 @@ static bool take_arguments(run_options *o, int argc, char **argv, int first)
 {
     for (; first < argc; first++) {
         if (strcmp(argv[first], "-") != 0) {
-            return cli_error("run", "unexpected argument '%s': a text goes with -p, a file with -f", argv[first]);
+            return cli_error("run", "unexpected argument '%s': a text goes with -p, a file with -f",
+                             argv[first]);
         }
         o->from_stdin = true;
     }

@@ -66,7 +66,8 @@ static int unknown_command(const char *name)
         cli_error("", "unknown %s '%s'; did you mean '%s%s'?", option ? "option" : "command", name,
                   option ? "--" : "", near);
     } else {
-        cli_error("", "unknown %s '%s'; 'h2okv --help' lists the commands", option ? "option" : "command", name);
+        cli_error("", "unknown %s '%s'; 'h2okv --help' lists the commands", option ? "option" : "command",
+                  name);
     }
     return CLI_USAGE;
 }
@@ -106,7 +107,8 @@ static int run(int argc, char **argv)
 static void fill_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++) {
-        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) (void)!open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
+        bool closed = fcntl(fd, F_GETFD) == -1 && errno == EBADF;
+        if (closed) (void)!open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
     }
 }
 

@@ -52,8 +52,8 @@ bool cli_parse_count(const char *command, const char *option, const char *text, 
     bool digits = *text && strspn(text, "0123456789") == strlen(text);
     value = strtoull(text, &end, 10); /* ULLONG_MAX when it is too large, so past any range */
     if (!digits) {
-        return cli_error(command, "%s '%s' is not a whole number from %" PRIu32 " to %" PRIu32, option, text, min,
-                         max);
+        return cli_error(command, "%s '%s' is not a whole number from %" PRIu32 " to %" PRIu32, option, text,
+                         min, max);
     }
     if (value < min || value > max) {
         return cli_error(command, "%s %s is out of range: %" PRIu32 " to %" PRIu32, option, text, min, max);
@@ -114,7 +114,8 @@ static size_t distance(const char *a, const char *b)
             size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
             if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
             if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best) {
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best) {
                 best = d[i - 2][j - 2] + 1;
             }
             d[i][j] = best;
@@ -186,13 +187,15 @@ static bool unknown_option(const cli_command *command, const getopt_table *table
     char name[64];
     size_t n = 0;
     if (strncmp(word, "--", 2) != 0) {
-        return cli_error(command->name, "unknown option '-%c'; 'h2okv %s --help' lists them", optopt, command->name);
+        return cli_error(command->name, "unknown option '-%c'; 'h2okv %s --help' lists them", optopt,
+                         command->name);
     }
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     for (; table->longs[n].name; n++) names[n] = table->longs[n].name;
     near = cli_nearest(name, names, n);
     if (near) return cli_error(command->name, "unknown option '--%s'; did you mean '--%s'?", name, near);
-    return cli_error(command->name, "unknown option '--%s'; 'h2okv %s --help' lists them", name, command->name);
+    return cli_error(command->name, "unknown option '--%s'; 'h2okv %s --help' lists them", name,
+                     command->name);
 }
 
 /* `word` is the argument at which getopt_long stumbled, `id` its verdict. */

@@ -1,4 +1,4 @@
-/* prompt.c - reads the text for `h2okv run`: an argument, a file, or standard input. Text is UTF-8 without NUL. */
+/* prompt.c - the text for `h2okv run`: an argument, a file, or standard input; UTF-8 without NUL. */
 #include "run.h"
 
 #include <errno.h>
@@ -75,7 +75,8 @@ int run_read_prompt(const run_options *o, cli_buffer *text)
     if (o->prompt) {
         if (!cli_buffer_add(text, o->prompt, strlen(o->prompt))) code = CLI_ENGINE;
     } else if (o->from_stdin) {
-        if (cli_is_terminal(stdin) && !o->quiet) fputs("reading text from the terminal; end it with Ctrl-D\n", stderr);
+        bool typed = cli_is_terminal(stdin) && !o->quiet;
+        if (typed) fputs("reading text from the terminal; end it with Ctrl-D\n", stderr);
         code = read_all(stdin, name, text);
     } else {
         code = read_file(o->file, text);

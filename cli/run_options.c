@@ -40,18 +40,21 @@ static bool check_source(const run_options *o)
 /* recent + heavy = budget, sinks count in heavy. */
 static bool check_budget(run_options *o)
 {
-    if (o->recent == 0) return cli_error(command, "--recent 0: llama.cpp needs the newest token; give at least 1");
+    if (o->recent == 0) {
+        return cli_error(command, "--recent 0: llama.cpp needs the newest token; give at least 1");
+    }
     if (o->recent == RUN_AUTO) o->recent = o->budget / 2;
     if (o->recent > o->budget) {
-        return cli_error(command, "--recent %" PRIu32 " is more than --budget %" PRIu32, o->recent, o->budget);
+        return cli_error(command, "--recent %" PRIu32 " is more than --budget %" PRIu32, o->recent,
+                         o->budget);
     }
     if (o->sinks == RUN_AUTO) {
         uint32_t room = o->budget - o->recent;
         o->sinks = room < DEFAULT_SINKS ? room : DEFAULT_SINKS;
     }
     if ((uint64_t)o->sinks + o->recent > o->budget) {
-        return cli_error(command, "--sink %" PRIu32 " + --recent %" PRIu32 " is more than --budget %" PRIu32, o->sinks,
-                         o->recent, o->budget);
+        return cli_error(command, "--sink %" PRIu32 " + --recent %" PRIu32 " is more than --budget %" PRIu32,
+                         o->sinks, o->recent, o->budget);
     }
     return true;
 }
@@ -76,7 +79,9 @@ static bool check_policy(const run_options *o)
 static bool check_decay(const run_options *o)
 {
     const h2okv_policy *policy = h2okv_policy_find(o->policy);
-    if (!(o->decay > 0)) return cli_error(command, "--decay 0 would forget every score; give above 0 and at most 1");
+    if (!(o->decay > 0)) {
+        return cli_error(command, "--decay 0 would forget every score; give above 0 and at most 1");
+    }
     if (o->decay < 1 && policy && !(policy->flags & H2OKV_POLICY_NEEDS_SCORES)) {
         return cli_error(command, "--decay has no effect with --policy %s, which uses no scores", o->policy);
     }
@@ -86,9 +91,12 @@ static bool check_decay(const run_options *o)
 /* An option that would do nothing is refused, so that nobody believes it did something. */
 static bool check_sampling(run_options *o)
 {
-    const char *idle = o->top_k != RUN_AUTO ? "--top-k" : o->top_p >= 0 ? "--top-p" : o->min_p >= 0 ? "--min-p" : NULL;
+    const char *idle = o->min_p >= 0 ? "--min-p" : NULL;
+    if (o->top_p >= 0) idle = "--top-p";
+    if (o->top_k != RUN_AUTO) idle = "--top-k";
     if (o->temp <= 0 && idle) {
-        return cli_error(command, "%s has no effect at --temp 0, which takes the most likely token; add --temp", idle);
+        return cli_error(command,
+                         "%s has no effect at --temp 0, which takes the most likely token; add --temp", idle);
     }
     if (o->top_k == RUN_AUTO) o->top_k = 40;
     if (o->top_p < 0) o->top_p = 0.95;

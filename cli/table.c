@@ -33,7 +33,8 @@ char *cli_ranges(char *out, size_t size, const int32_t *pos, size_t n)
         int length;
         for (last = i; last + 1 < n && pos[last + 1] == pos[last] + 1;) last++;
         length = last == i ? snprintf(part, sizeof part, "%s%" PRId32, i ? ", " : "", pos[i])
-                           : snprintf(part, sizeof part, "%s%" PRId32 "..%" PRId32, i ? ", " : "", pos[i], pos[last]);
+                           : snprintf(part, sizeof part, "%s%" PRId32 "..%" PRId32, i ? ", " : "", pos[i],
+                                      pos[last]);
         if (used + (size_t)length + (last + 1 < n ? 5 : 0) >= size) {
             snprintf(out + used, size - used, "%s...", i ? ", " : "");
             break;
@@ -56,7 +57,8 @@ void cli_print_tokens(FILE *out, const cli_token *tokens, size_t n, int bar_widt
         const char *style = cli_style(out, group_styles[t->group]);
         cli_bar(bar, bar_width, t->score, most);
         fprintf(out, "  %5" PRId32 " %8.3f  %s%-*s %s%s%s%s\n", t->pos, t->score, style, bar_width, bar,
-                cli_group_name(t->group), cli_style(out, CLI_PLAIN), t->note ? ", " : "", t->note ? t->note : "");
+                cli_group_name(t->group), cli_style(out, CLI_PLAIN), t->note ? ", " : "",
+                t->note ? t->note : "");
     }
 }
 

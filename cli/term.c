@@ -62,7 +62,7 @@ uint64_t cli_peak_memory(void)
 #endif
 }
 
-/* Those the process is confined to, where the system says so: threads that share a processor wait for each other. */
+/* Those the process is confined to, where the system says so: threads that share one wait for each other. */
 uint32_t cli_cpus(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -91,8 +91,8 @@ void cli_progress_text(char *out, size_t size, int width, const char *label, uin
     double speed = elapsed > 0 ? (double)done / elapsed : 0;
     int room;
     if (speed > 0 && done < total) put_time(left, sizeof left, (double)(total - done) / speed);
-    snprintf(text, sizeof text, "%s/%s  %.0f tok/s%s%s%s", cli_thousands(count, done), cli_thousands(all, total),
-             speed, *left ? "  " : "", left, *left ? " left" : "");
+    snprintf(text, sizeof text, "%s/%s  %.0f tok/s%s%s%s", cli_thousands(count, done),
+             cli_thousands(all, total), speed, *left ? "  " : "", left, *left ? " left" : "");
     room = width - (int)strlen(label) - 52; /* the longest text, so that the bar keeps its length */
     if (room > 40) room = 40;
     if (room < 8) { /* too narrow for a bar */

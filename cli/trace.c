@@ -19,7 +19,8 @@
 
 /* ---- Errors ------------------------------------------------------------------------------------------- */
 
-static bool fail(trace_reader *r, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static bool fail(trace_reader *r, int exit_code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* "FILE:LINE: message"; returns false. */
 static bool fail(trace_reader *r, int exit_code, const char *format, ...)
@@ -107,7 +108,8 @@ static bool header_count(trace_reader *r, json_t *object, const char *key, bool 
         return fail(r, CLI_INPUT, "header: \"%s\" has to be a whole number, not %s", key, type_name(value));
     }
     if (n < (json_int_t)min || n > (json_int_t)max) {
-        return fail(r, CLI_INPUT, "header: \"%s\" is %" JSON_INTEGER_FORMAT ", it has to be %" PRIu32 " to %" PRIu32,
+        return fail(r, CLI_INPUT,
+                    "header: \"%s\" is %" JSON_INTEGER_FORMAT ", it has to be %" PRIu32 " to %" PRIu32,
                     key, n, min, max);
     }
     *out = (uint32_t)n;
@@ -124,7 +126,8 @@ static bool header_kind(trace_reader *r, json_t *object)
     }
     if (!json_is_integer(version) || json_integer_value(version) != 1) {
         char *text = version ? json_dumps(version, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-        fail(r, CLI_INPUT, "header: \"version\" is %.40s; this program reads version 1", text ? text : "missing");
+        fail(r, CLI_INPUT, "header: \"version\" is %.40s; this program reads version 1",
+             text ? text : "missing");
         free(text);
         return false;
     }
@@ -150,15 +153,17 @@ static bool header_rest(trace_reader *r, json_t *object)
     }
     if (h->recent + h->heavy == 0) return fail(r, CLI_INPUT, "header: recent + heavy has to be at least 1");
     if (h->sinks > h->heavy) {
-        return fail(r, CLI_INPUT, "header: \"sinks\" %" PRIu32 " count in \"heavy\" %" PRIu32 " and are more", h->sinks,
-                    h->heavy);
+        return fail(r, CLI_INPUT, "header: \"sinks\" %" PRIu32 " count in \"heavy\" %" PRIu32 " and are more",
+                    h->sinks, h->heavy);
     }
     if (h->shared) {
-        if (json_object_get(object, "group")) return fail(r, CLI_INPUT, "header: \"group\" is for mode per-head");
+        if (json_object_get(object, "group")) {
+            return fail(r, CLI_INPUT, "header: \"group\" is for mode per-head");
+        }
         h->group = h->heads;
     } else if (h->heads % h->group) {
-        return fail(r, CLI_INPUT, "header: \"heads\" %" PRIu32 " is no multiple of \"group\" %" PRIu32, h->heads,
-                    h->group);
+        return fail(r, CLI_INPUT, "header: \"heads\" %" PRIu32 " is no multiple of \"group\" %" PRIu32,
+                    h->heads, h->group);
     }
     h->lanes = h->heads / h->group;
     return true;
@@ -166,8 +171,8 @@ static bool header_rest(trace_reader *r, json_t *object)
 
 static bool read_header(trace_reader *r)
 {
-    static const char *const keys[] = { "format", "version", "mode", "heads", "group", "recent", "heavy", "sinks",
-                                        "grace", "count_self", "decay", "meta" };
+    static const char *const keys[] = { "format", "version", "mode", "heads", "group", "recent", "heavy",
+                                        "sinks", "grace", "count_self", "decay", "meta" };
     trace_header *h = &r->header;
     json_t *object = read_line(r);
     bool ok;
@@ -217,7 +222,9 @@ static bool make_room_for_kept(trace_reader *r)
 
 static bool is_list(trace_reader *r, const json_t *value, size_t n, const char *where)
 {
-    if (!json_is_array(value)) return fail(r, CLI_INPUT, "%s has to be a list, not %s", where, type_name(value));
+    if (!json_is_array(value)) {
+        return fail(r, CLI_INPUT, "%s has to be a list, not %s", where, type_name(value));
+    }
     if (json_array_size(value) != n) {
         return fail(r, CLI_INPUT, "%s has %zu entries, it needs %zu", where, json_array_size(value), n);
     }
@@ -236,10 +243,13 @@ static bool read_row(trace_reader *r, const json_t *row, uint32_t head, uint32_t
     for (uint32_t c = 0; c < given; c++) {
         const json_t *value = json_array_get(row, c);
         if (!json_is_number(value)) {
-            return fail(r, CLI_INPUT, "%s[%" PRIu32 "] has to be a number, not %s", where, c, type_name(value));
+            return fail(r, CLI_INPUT, "%s[%" PRIu32 "] has to be a number, not %s", where, c,
+                        type_name(value));
         }
         out[c] = (float)json_number_value(value);
-        if (!isfinite(out[c])) return fail(r, CLI_INPUT, "%s[%" PRIu32 "] is too large for a weight", where, c);
+        if (!isfinite(out[c])) {
+            return fail(r, CLI_INPUT, "%s[%" PRIu32 "] is too large for a weight", where, c);
+        }
         if (out[c] < 0) return fail(r, CLI_INPUT, "%s[%" PRIu32 "] is negative", where, c);
         if (c > before + q && out[c] > 0) {
             return fail(r, CLI_INPUT, "%s[%" PRIu32 "] is attention to a later token", where, c);
@@ -256,7 +266,9 @@ static bool read_head(trace_reader *r, const json_t *list, uint32_t head)
     char where[32];
     bool nested = json_is_array(json_array_get(list, 0));
     snprintf(where, sizeof where, "weights[%" PRIu32 "]", head);
-    if (!json_is_array(list)) return fail(r, CLI_INPUT, "%s has to be a list, not %s", where, type_name(list));
+    if (!json_is_array(list)) {
+        return fail(r, CLI_INPUT, "%s has to be a list, not %s", where, type_name(list));
+    }
     if (s->n_new == 1 && !nested) return read_row(r, list, head, 0, out);
     if (!is_list(r, list, s->n_new, where)) return false;
     for (uint32_t q = 0; q < s->n_new; q++) {
@@ -293,7 +305,8 @@ static bool read_positions(trace_reader *r, const json_t *list, const char *wher
             return fail(r, CLI_INPUT, "%s[%zu] has to be a position, not %s", where, i, type_name(value));
         }
         if (pos <= last || pos >= (json_int_t)(r->tokens + r->step.n_new)) {
-            return fail(r, CLI_INPUT, "%s[%zu] is %" JSON_INTEGER_FORMAT "; positions rise and are below %" PRIu64,
+            return fail(r, CLI_INPUT,
+                        "%s[%zu] is %" JSON_INTEGER_FORMAT "; positions rise and are below %" PRIu64,
                         where, i, pos, r->tokens + r->step.n_new);
         }
         last = pos;
@@ -333,9 +346,9 @@ static bool read_expected(trace_reader *r, json_t *object, const char *key, bool
         } else {
             snprintf(where, sizeof where, "%s[%" PRIu32 "]", key, lane);
         }
-        if (kept ? !read_positions(r, part, where, s->kept + at) : !read_scores(r, part, where, s->scores + at)) {
-            return false;
-        }
+        bool ok = kept ? read_positions(r, part, where, s->kept + at)
+                       : read_scores(r, part, where, s->scores + at);
+        if (!ok) return false;
     }
     return true;
 }
@@ -352,7 +365,8 @@ static bool read_new(trace_reader *r, json_t *object)
         return fail(r, CLI_INPUT, "\"new\" has to be a whole number, not %s", type_name(value));
     }
     if (n < 1 || n > (json_int_t)MOST_TOKENS) {
-        return fail(r, CLI_INPUT, "\"new\" is %" JSON_INTEGER_FORMAT ", it has to be 1 to %u", n, MOST_TOKENS);
+        return fail(r, CLI_INPUT, "\"new\" is %" JSON_INTEGER_FORMAT ", it has to be 1 to %u", n,
+                    MOST_TOKENS);
     }
     if (r->tokens + (uint64_t)n > INT32_MAX) return fail(r, CLI_INPUT, "more than %d tokens", INT32_MAX);
     r->step.n_new = (uint32_t)n;
@@ -367,7 +381,8 @@ int trace_next(trace_reader *r)
     json_t *object = read_line(r);
     bool ok;
     if (!object) return r->exit_code ? -1 : 0;
-    ok = known_keys(r, object, keys, sizeof keys / sizeof keys[0]) && read_new(r, object) && make_room_for_kept(r) &&
+    ok = known_keys(r, object, keys, sizeof keys / sizeof keys[0]) && read_new(r, object) &&
+        make_room_for_kept(r) &&
          read_weights(r, json_object_get(object, "weights")) &&
          read_expected(r, object, "kept", &r->step.has_kept) &&
          read_expected(r, object, "scores", &r->step.has_scores);

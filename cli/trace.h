@@ -50,7 +50,8 @@ typedef struct trace_reader {
     size_t weights_room, kept_room; /* in elements */
 } trace_reader;
 
-/* Opens the file and reads the header. On false r->error and r->exit_code say why. trace_close in any case. */
+/* Opens the file and reads the header. On false r->error and r->exit_code say why. trace_close in any
+ * case. */
 bool trace_open(trace_reader *r, const char *path, bool need_expected);
 
 /* Reads a step into r->step: 1 when there is one, 0 at the end of the file, -1 on an error. */

@@ -3,7 +3,7 @@
  *
  *   held: [lead byte][continuation]...   a valid beginning of one character, never a whole one
  *
- * A model's token may end in the middle of a character, so that what is printed has to wait for the next token.
+ * A model's token may end in the middle of a character: what is printed has to wait for the next token.
  */
 #include "cli.h"
 

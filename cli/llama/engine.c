@@ -74,7 +74,8 @@ static int find_file(engine *e, const char *path)
     } else if (path) {
         cli_error(e->command, "%s: cannot open: %s", e->path, strerror(errno));
     } else {
-        cli_error(e->command, "no model: %s is missing; run `make model`, or name a GGUF file with -m", e->path);
+        cli_error(e->command, "no model: %s is missing; run `make model`, or name a GGUF file with -m",
+                  e->path);
     }
     return CLI_INPUT;
 }
@@ -103,7 +104,8 @@ static int load_model(engine *e)
 {
     h2okv_error error;
     if (h2okv_llama_load_backends(NULL)) {
-        cli_error(e->command, "llama.cpp has no CPU backend: its libggml-cpu files have to lie beside libllama");
+        cli_error(e->command,
+                  "llama.cpp has no CPU backend: its libggml-cpu files have to lie beside libllama");
         return CLI_MISSING;
     }
     e->model = llama_model_load_from_file(e->path, llama_model_default_params());
@@ -149,14 +151,15 @@ static uint64_t metadata(const engine *e, const char *suffix, uint64_t otherwise
     return strtoull(text, NULL, 10);
 }
 
-/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate from the model's
- * header, only to refuse what cannot be; a double, because it may be past 2^64. */
+/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate from the
+ * model's header, only to refuse what cannot be; a double, because it may be past 2^64. */
 static double bytes_needed(const engine *e, const h2okv_options *cache, double cells, double ubatch)
 {
     double heads = llama_model_n_head(e->model), kv_heads = llama_model_n_head_kv(e->model);
     double layers = llama_model_n_layer(e->model);
     uint64_t head = (uint64_t)llama_model_n_embd(e->model) / (heads > 0 ? (uint64_t)heads : 1);
-    double row = (double)(metadata(e, "attention.key_length", head) + metadata(e, "attention.value_length", head));
+    uint64_t k = metadata(e, "attention.key_length", head), v = metadata(e, "attention.value_length", head);
+    double row = (double)k + (double)v;
     h2okv_options books = *cache;
     size_t book_bytes = 0;
     books.lanes = (uint32_t)(layers * kv_heads);
@@ -171,7 +174,8 @@ static bool fits(const engine *e, const h2okv_llama_options *o)
     double need = bytes_needed(e, o->cache, cells, ubatch), memory = (double)cli_physical_memory();
     char text[32];
     if (memory <= 0 || need <= memory) return true;
-    return cli_error(e->command, "--budget %" PRIu32 " with passes of %.0f tokens needs %.1f GiB; this machine has %s: "
+    return cli_error(e->command,
+                     "--budget %" PRIu32 " with passes of %.0f tokens needs %.1f GiB; this machine has %s: "
                      "give a smaller one",
                      o->cache->budget, ubatch, need / (1 << 30), cli_bytes(text, (uint64_t)memory));
 }

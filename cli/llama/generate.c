@@ -67,9 +67,11 @@ static struct llama_sampler *make_sampler(const run_options *o, const struct lla
     return chain;
 }
 
-bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt, uint32_t n)
+bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt,
+                      uint32_t n)
 {
-    *g = (generation){ .options = options, .engine = e, .prompt = prompt, .n_prompt = n, .first_token_s = -1 };
+    *g = (generation){ .options = options, .engine = e, .prompt = prompt, .n_prompt = n };
+    g->first_token_s = -1;
     g->sampler = make_sampler(options, e->vocab);
     return g->sampler || cli_error(command, "out of memory for the sampler");
 }

@@ -36,7 +36,8 @@ typedef struct generation {
 int generation_read_prompt(generation *g);
 int generation_write(generation *g);
 
-bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt, uint32_t n);
+bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt,
+                      uint32_t n);
 void generation_free(generation *g);
 
 /* From now on Ctrl-C and SIGTERM end the work after the current pass; a second one ends the process. */

@@ -42,8 +42,8 @@ void report_config(FILE *out, const run_options *o, const engine *e)
     h2okv_llama_stats s = stats_of(e);
     fprintf(out, "model       %s\n", e->path);
     fprintf(out, "policy      %s\n", o->policy);
-    fprintf(out, "budget      %" PRIu32 "\nrecent      %" PRIu32 "\nsink        %" PRIu32 "\n", s.budget, o->recent,
-            o->sinks);
+    fprintf(out, "budget      %" PRIu32 "\nrecent      %" PRIu32 "\nsink        %" PRIu32 "\n", s.budget,
+            o->recent, o->sinks);
     fprintf(out, "decay       %g\n", o->decay);
     fprintf(out, "lanes       %s (%" PRIu32 ")\n", run_lane_names[o->lanes], s.lanes);
     fprintf(out, "ubatch      %" PRIu32 "\ncells       %" PRIu32 "\n", s.ubatch, s.cells);
@@ -51,7 +51,8 @@ void report_config(FILE *out, const run_options *o, const engine *e)
     fprintf(out, "ignore-eos  %s\n", o->ignore_eos ? "yes" : "no");
     fprintf(out, "temp        %g\n", o->temp);
     if (o->temp > 0) {
-        fprintf(out, "top-k       %" PRIu32 "\ntop-p       %g\nmin-p       %g\n", o->top_k, o->top_p, o->min_p);
+        fprintf(out, "top-k       %" PRIu32 "\ntop-p       %g\nmin-p       %g\n", o->top_k, o->top_p,
+                o->min_p);
     }
     fprintf(out, "seed        %" PRIu32 "\n", o->seed);
 }
@@ -79,7 +80,9 @@ static void put_new_line(FILE *out, const generation *g)
     static const char *const why[] = { "-n reached", "end of text", "interrupted" };
     char all[32], speed[32];
     fprintf(out, "  new      %s token%s", cli_thousands(all, g->n_new), g->n_new == 1 ? "" : "s");
-    if (decode_speed(g) > 0) fprintf(out, " in %.2f s, %s tok/s", g->decode_s, speed_text(speed, decode_speed(g)));
+    if (decode_speed(g) > 0) {
+        fprintf(out, " in %.2f s, %s tok/s", g->decode_s, speed_text(speed, decode_speed(g)));
+    }
     if (g->first_token_s >= 0) fprintf(out, "; the first after %.2f s", g->first_token_s);
     fprintf(out, " (%s)\n", why[g->stopped]);
 }
@@ -95,8 +98,8 @@ void report_text(FILE *out, const generation *g)
     const run_options *o = g->options;
     char a[32], b[32], c[32], d[32];
     fprintf(out, "%s%s%s, budget %s = %" PRIu32 " recent + %" PRIu32 " heavy (%" PRIu32 " sinks)\n",
-            cli_style(out, CLI_BOLD), o->policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget), o->recent,
-            s.budget - o->recent, o->sinks);
+            cli_style(out, CLI_BOLD), o->policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget),
+            o->recent, s.budget - o->recent, o->sinks);
     put_prompt_line(out, g);
     put_new_line(out, g);
     fprintf(out, "  cells    %s live, %s at most, of %s; %s tokens evicted (%" PRIu32 " lanes)\n",
@@ -121,13 +124,15 @@ static json_t *real_or_null(double value, bool known)
 
 static bool set_fixed_keys(json_t *j, const generation *g, const h2okv_llama_stats *s)
 {
-    return set(j, "prompt_tokens", json_integer(g->n_prompt)) && set(j, "generated_tokens", json_integer(g->n_new)) &&
+    return set(j, "prompt_tokens", json_integer(g->n_prompt)) &&
+           set(j, "generated_tokens", json_integer(g->n_new)) &&
            set(j, "prompt_tok_s", real_or_null(prompt_speed(g), g->prompt_s > 0)) &&
            set(j, "decode_tok_s", real_or_null(decode_speed(g), decode_speed(g) > 0)) &&
            set(j, "ttft_s", real_or_null(g->first_token_s, g->first_token_s >= 0)) &&
            set(j, "kv_bytes", json_integer((json_int_t)s->kv_bytes)) &&
            set(j, "kv_bytes_full", json_integer((json_int_t)full_bytes(g, s))) &&
-           set(j, "peak_live", json_integer(s->cache.peak_live)) && set(j, "budget", json_integer(s->budget)) &&
+           set(j, "peak_live", json_integer(s->cache.peak_live)) &&
+           set(j, "budget", json_integer(s->budget)) &&
            set(j, "evicted", json_integer((json_int_t)s->cache.evicted)) &&
            set(j, "text", json_stringn(g->text.data ? g->text.data : "", g->text.n));
 }

@@ -59,8 +59,10 @@ static void what_is_kept_of_fifty_tokens(void **state)
 {
     (void)state;
     assert_contains(demo_says.out, "kept {0..6, 10} as heavy hitters and {42..49} as recent");
-    assert_contains(demo_says.out, "      5   12.565  ######################################## heavy, attended to\n");
-    assert_contains(demo_says.out, "     10   10.162  ################################         heavy, attended to\n");
+    assert_contains(demo_says.out,
+                    "      5   12.565  ######################################## heavy, attended to\n");
+    assert_contains(demo_says.out,
+                    "     10   10.162  ################################         heavy, attended to\n");
     assert_contains(demo_says.out, "h2o           HHHHHHH...H...............................rrrrrrrr");
     assert_contains(demo_says.out, "sinks+window  SSSS..................................rrrrrrrrrrrr");
     assert_contains(demo_says.out, "window        ..................................rrrrrrrrrrrrrrrr");
@@ -69,7 +71,8 @@ static void what_is_kept_of_fifty_tokens(void **state)
 static void a_former_heavy_hitter_goes(void **state)
 {
     (void)state;
-    assert_contains(demo_says.out, "\n    15       12   4 (2.86)  8 (3.66)  12 (2.70)    13..15    1 (2.06)\n");
+    assert_contains(demo_says.out,
+                    "\n    15       12   4 (2.86)  8 (3.66)  12 (2.70)    13..15    1 (2.06)\n");
 }
 
 static void a_wrong_result_is_told(void **state)

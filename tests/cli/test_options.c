@@ -22,8 +22,8 @@ static const cli_option table[] = {
     { CLI_REAL, 0, "real", offsetof(fields, real), 0, 1, NULL, "X", "a real" },
     { CLI_NAME, 0, "colour", offsetof(fields, name), 0, 0, colours, "NAME", "a name" },
 };
-static const cli_command command = { .name = "test", .usage = "", .about = "", .example = "", .options = table,
-                                     .n_options = sizeof table / sizeof table[0] };
+static const cli_command command = { .name = "test", .usage = "", .about = "", .example = "",
+                                     .options = table, .n_options = sizeof table / sizeof table[0] };
 
 /* Parses; the error, or "" when there was none. */
 static const char *parse(fields *out, int *first, int *code, const char *const *words)
@@ -47,8 +47,10 @@ static void values_reach_their_fields(void **state)
     fields f = { 0 };
     int first, code;
     (void)state;
-    assert_string_equal(parse(&f, &first, &code, (const char *const[]){ "-c40", "a", "--flag", "--text=x y", "--real",
-                                                                        "0.25", "--colour", "blue", "-", NULL }), "");
+    assert_string_equal(parse(&f, &first, &code, (const char *const[]){ "-c40", "a", "--flag", "--text=x y",
+                                                                        "--real",
+                                                                        "0.25", "--colour", "blue", "-",
+                                                                        NULL }), "");
     assert_true(f.flag);
     assert_string_equal(f.text, "x y");
     assert_int_equal(f.count, 40);
@@ -97,7 +99,8 @@ static void bad_options_are_named(void **state)
 
 static void nearest_name(void **state)
 {
-    static const char *const names[] = { "budget", "recent", "sink", "top-k", "top-p", "temp", "print-config" };
+    static const char *const names[] = { "budget", "recent", "sink", "top-k", "top-p", "temp",
+                                         "print-config" };
     static const struct {
         const char *word, *name;
     } cases[] = {

@@ -103,27 +103,28 @@ static void a_wrong_kept_set_is_found(void **state)
 {
     const char *path = broken("seed_small", 41, "\"kept\": [0, 1, 2, 3, 7", "\"kept\": [0, 1, 2, 4, 7");
     (void)state;
-    program_expect(1, ":41: step 40, lane 0, kept: expected 0..2, 4, 7, 37..39, got 0..3, 7, 37..39", "replay", path,
-                   "--check");
+    program_expect(1, ":41: step 40, lane 0, kept: expected 0..2, 4, 7, 37..39, got 0..3, 7, 37..39",
+                   "replay", path, "--check");
     program_expect(0, "lane 0 keeps {0..3, 7, 37..39}", "replay", path); /* not compared without --check */
     path = broken("paper_prompt_shorter", 41, ", [0, 1, 2, 17,", ", [0, 1, 2, 18,");
-    program_expect(1, ":41: step 40, lane 1, kept: expected 0..2, 18, 40..43, got 0..2, 17, 40..43", "replay", path,
-                   "--check");
+    program_expect(1, ":41: step 40, lane 1, kept: expected 0..2, 18, 40..43, got 0..2, 17, 40..43", "replay",
+                   path, "--check");
 }
 
 static void a_wrong_score_is_found(void **state)
 {
     const char *path = broken("seed_small", 5, "1.55733418", "1.55749"); /* 1.0001 times */
     (void)state;
-    program_expect(1, ":5: step 4, lane 0, scores[1] (position 1): expected 1.55749, got 1.557334", "replay", path,
-                   "--check");
+    program_expect(1, ":5: step 4, lane 0, scores[1] (position 1): expected 1.55749, got 1.557334", "replay",
+                   path, "--check");
     path = broken("seed_small", 5, "1.55733418", "1.55748"); /* 1.00009 times: within the tolerance */
     program_expect(0, "as recorded", "replay", path, "--check");
     path = broken("seed_small", 5, ", 0.0]}", ", 0.0000001]}"); /* the newest token's score is 0 */
-    program_expect(1, ":5: step 4, lane 0, scores[3] (position 3): expected 1e-07, got 0", "replay", path, "--check");
-    path = broken("paper_prompt_shorter", 3, "1.4933989", "1.4943989");
-    program_expect(1, ":3: step 2, lane 1, scores[0] (position 0): expected 1.4943989, got 1.493", "replay", path,
+    program_expect(1, ":5: step 4, lane 0, scores[3] (position 3): expected 1e-07, got 0", "replay", path,
                    "--check");
+    path = broken("paper_prompt_shorter", 3, "1.4933989", "1.4943989");
+    program_expect(1, ":3: step 2, lane 1, scores[0] (position 0): expected 1.4943989, got 1.493", "replay",
+                   path, "--check");
 }
 
 static void a_difference_as_json(void **state)
@@ -161,9 +162,12 @@ static const struct {
     { "hello\n", ":1: not JSON: " },
     { "[1]\n", ":1: a line has to be an object, this one is a list" },
     { "{\"format\":\"other\"}\n", ":1: not a trace: the first line needs \"format\": \"h2okv-trace\"" },
-    { "{\"format\":\"h2okv-trace\",\"version\":2," REST FIRST, ":1: header: \"version\" is 2; this program reads version 1" },
-    { "{\"format\":\"h2okv-trace\"," REST FIRST, ":1: header: \"version\" is missing; this program reads version 1" },
-    { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"both\"}\n", ":1: header: \"mode\" is \"both\"; it has to be" },
+    { "{\"format\":\"h2okv-trace\",\"version\":2," REST FIRST,
+      ":1: header: \"version\" is 2; this program reads version 1" },
+    { "{\"format\":\"h2okv-trace\"," REST FIRST,
+      ":1: header: \"version\" is missing; this program reads version 1" },
+    { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"both\"}\n",
+      ":1: header: \"mode\" is \"both\"; it has to be" },
     { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"shared\",\"heads\":0,\"recent\":1,\"heavy\":1,"
       "\"count_self\":false}\n" FIRST, ":1: header: \"heads\" is 0, it has to be 1 to 1024" },
     { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"shared\",\"heads\":1,\"recent\":\"2\",\"heavy\":1,"
@@ -187,32 +191,51 @@ static const struct {
     { SHARED FIRST "{\"new\":1,\"new\":1,\"weights\":[[1],[1]]" TAIL, ":3: not JSON: " },
     { SHARED FIRST "{\"weights\":[[1],[1]]" TAIL, ":3: \"new\" is missing" },
     { SHARED FIRST "{\"new\":0,\"weights\":[[1],[1]]" TAIL, ":3: \"new\" is 0, it has to be 1 to" },
-    { SHARED FIRST "{\"new\":1.5,\"weights\":[[1],[1]]" TAIL, ":3: \"new\" has to be a whole number, not a real number" },
+    { SHARED FIRST "{\"new\":1.5,\"weights\":[[1],[1]]" TAIL,
+      ":3: \"new\" has to be a whole number, not a real number" },
     { SHARED FIRST "{\"new\":1" TAIL, ":3: \"weights\" is missing" },
-    { SHARED FIRST "{\"new\":1,\"wieghts\":null" TAIL, ":3: unknown field \"wieghts\"; did you mean \"weights\"?" },
+    { SHARED FIRST "{\"new\":1,\"wieghts\":null" TAIL,
+      ":3: unknown field \"wieghts\"; did you mean \"weights\"?" },
     { SHARED FIRST "{\"new\":1,\"weights\":7" TAIL, ":3: weights has to be a list, not a whole number" },
     { SHARED FIRST "{\"new\":1,\"weights\":[[1]]" TAIL, ":3: weights has 1 entries, it needs 2" },
     { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1,0]]" TAIL, ":3: weights[1][0] has 2 entries, it needs 1" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],5]" TAIL, ":3: weights[1] has to be a list, not a whole number" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[null]]" TAIL, ":3: weights[1][0][0] has to be a number, not null" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],5]" TAIL,
+      ":3: weights[1] has to be a list, not a whole number" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[null]]" TAIL,
+      ":3: weights[1][0][0] has to be a number, not null" },
     { SHARED FIRST "{\"new\":1,\"weights\":[[1],[-0.5]]" TAIL, ":3: weights[1][0][0] is negative" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1e60]]" TAIL, ":3: weights[1][0][0] is too large for a weight" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1e60]]" TAIL,
+      ":3: weights[1][0][0] is too large for a weight" },
     { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1e999]]" TAIL, ":3: not JSON: " },
     { SHARED FIRST "{\"new\":1,\"weights\":[[1],[NaN]]" TAIL, ":3: not JSON: " },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"scores\":[1,0]}\n", ":3: \"kept\" is missing; --check needs it" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,1]}\n", ":3: \"scores\" is missing; --check needs it" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0],\"scores\":[1,0]}\n", ":3: kept has 1 entries, it needs 2" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[1,0],\"scores\":[1,0]}\n", ":3: kept[1] is 0; positions rise" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,2],\"scores\":[1,0]}\n", ":3: kept[1] is 2; positions rise and are below 2" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,true],\"scores\":[1,0]}\n", ":3: kept[1] has to be a position, not true or false" },
-    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,1],\"scores\":[1,\"0\"]}\n", ":3: scores[1] has to be a number, not a string" },
-    { HEADS "{\"new\":2,\"weights\":[[[0.5,0.5],[0.5,0.5]],[[1,0],[1,0]]]" TAIL, ":2: weights[0][0][1] is attention to a later token" },
-    { HEADS "{\"new\":2,\"weights\":[[[1,0]],[[1,0],[1,0]]]" TAIL, ":2: weights[0] has 1 entries, it needs 2" },
-    { HEADS "{\"new\":2,\"weights\":[[[1,0],[1,0]],[[1,0],[1]]]" TAIL, ":2: weights[1][1] has 1 entries, it needs 2" },
-    { HEADS "{\"new\":900000,\"weights\":[[[1,0]],[[1,0]]]" TAIL, ":2: weights[0] has 1 entries, it needs 900000" },
-    { HEADS TWO "{\"new\":1,\"weights\":[[[1,0]],[[1,0,0]]]" TAIL, ":3: weights[0][0] has 2 entries, it needs 3" },
-    { HEADS "{\"new\":2,\"weights\":null,\"kept\":[[0,1]],\"scores\":[[0,0],[0,0]]}\n", ":2: kept has 1 entries, it needs 2" },
-    { HEADS "{\"new\":2,\"weights\":null,\"kept\":[[0,1],[0,1]],\"scores\":[[0,0],[0]]}\n", ":2: scores[1] has 1 entries, it needs 2" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"scores\":[1,0]}\n",
+      ":3: \"kept\" is missing; --check needs it" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,1]}\n",
+      ":3: \"scores\" is missing; --check needs it" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0],\"scores\":[1,0]}\n",
+      ":3: kept has 1 entries, it needs 2" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[1,0],\"scores\":[1,0]}\n",
+      ":3: kept[1] is 0; positions rise" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,2],\"scores\":[1,0]}\n",
+      ":3: kept[1] is 2; positions rise and are below 2" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,true],\"scores\":[1,0]}\n",
+      ":3: kept[1] has to be a position, not true or false" },
+    { SHARED FIRST "{\"new\":1,\"weights\":[[1],[1]],\"kept\":[0,1],\"scores\":[1,\"0\"]}\n",
+      ":3: scores[1] has to be a number, not a string" },
+    { HEADS "{\"new\":2,\"weights\":[[[0.5,0.5],[0.5,0.5]],[[1,0],[1,0]]]" TAIL,
+      ":2: weights[0][0][1] is attention to a later token" },
+    { HEADS "{\"new\":2,\"weights\":[[[1,0]],[[1,0],[1,0]]]" TAIL,
+      ":2: weights[0] has 1 entries, it needs 2" },
+    { HEADS "{\"new\":2,\"weights\":[[[1,0],[1,0]],[[1,0],[1]]]" TAIL,
+      ":2: weights[1][1] has 1 entries, it needs 2" },
+    { HEADS "{\"new\":900000,\"weights\":[[[1,0]],[[1,0]]]" TAIL,
+      ":2: weights[0] has 1 entries, it needs 900000" },
+    { HEADS TWO "{\"new\":1,\"weights\":[[[1,0]],[[1,0,0]]]" TAIL,
+      ":3: weights[0][0] has 2 entries, it needs 3" },
+    { HEADS "{\"new\":2,\"weights\":null,\"kept\":[[0,1]],\"scores\":[[0,0],[0,0]]}\n",
+      ":2: kept has 1 entries, it needs 2" },
+    { HEADS "{\"new\":2,\"weights\":null,\"kept\":[[0,1],[0,1]],\"scores\":[[0,0],[0]]}\n",
+      ":2: scores[1] has 1 entries, it needs 2" },
 };
 
 static void bad_lines_are_named(void **state)

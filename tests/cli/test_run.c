@@ -80,17 +80,20 @@ static void texts_that_are_none(void **state)
 
 static void models_that_are_none(void **state)
 {
-    program_result r = program_run_with(((program_setup){ .environment = "H2OKV_CACHE=/nowhere" }), "run", "-p", "a");
+    program_result r = program_run_with(((program_setup){ .environment = "H2OKV_CACHE=/nowhere" }), "run",
+                                        "-p", "a");
     (void)state;
     assert_int_equal(r.code, 4);
     assert_contains(r.err, "no model: /nowhere/models/SmolLM2-135M-Instruct.Q4_1.gguf is missing");
     assert_contains(r.err, "make model");
     program_free(&r);
-    program_expect(4, "/nowhere.gguf: cannot open: No such file or directory", "run", "-p", "a", "-m", "/nowhere.gguf");
+    program_expect(4, "/nowhere.gguf: cannot open: No such file or directory", "run", "-p", "a", "-m",
+                   "/nowhere.gguf");
     program_expect(4, ": is a directory, not a model", "run", "-p", "a", "-m", H2OKV_TEST_DIR);
     program_expect(4, ": is no GGUF file", "run", "-p", "a", "-m", program_file("PK\3\4 something else", 20));
     program_expect(4, ": is no GGUF file", "run", "-p", "a", "-m", program_file("GG", 2));
-    program_expect(5, ": llama.cpp cannot load it: ", "run", "-p", "a", "-m", program_file("GGUF\3\0\0\0", 8));
+    program_expect(5, ": llama.cpp cannot load it: ", "run", "-p", "a", "-m",
+                   program_file("GGUF\3\0\0\0", 8));
     program_clean();
 }
 

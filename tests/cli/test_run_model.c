@@ -70,8 +70,8 @@ static void a_cut_model_is_refused(void **state)
     (void)state;
     assert_true(file && bytes && fread(bytes, 1, CUT, file) == CUT);
     fclose(file);
-    program_expect(5, "llama.cpp cannot load it: llama_model_load: error loading model: tensor", "run", "-p", "a", "-m",
-                   program_file(bytes, CUT));
+    program_expect(5, "llama.cpp cannot load it: llama_model_load: error loading model: tensor", "run", "-p",
+                   "a", "-m", program_file(bytes, CUT));
     program_expect(5, ": llama.cpp cannot load it: ", "run", "-p", "a", "-m", program_file(bytes, CUT / 8));
     free(bytes);
 }
@@ -79,15 +79,17 @@ static void a_cut_model_is_refused(void **state)
 static void a_budget_larger_than_the_machine_is_refused(void **state)
 {
     (void)state;
-    program_expect(2, "--budget 400000000 with passes of 128 tokens needs ", "run", "-p", "a", MODEL, "--budget",
-                   "400000000");
-    program_expect(2, "with passes of 100000000 tokens needs ", "run", "-p", "a", MODEL, "--ubatch", "100000000");
+    program_expect(2, "--budget 400000000 with passes of 128 tokens needs ", "run", "-p", "a", MODEL,
+                   "--budget", "400000000");
+    program_expect(2, "with passes of 100000000 tokens needs ", "run", "-p", "a", MODEL, "--ubatch",
+                   "100000000");
 }
 
 static void full_policy_needs_room(void **state)
 {
     (void)state;
-    program_expect(2, "--policy full keeps every token: ", "run", "-p", SHORT, SMALL, "--policy", "full", "-n", "48");
+    program_expect(2, "--policy full keeps every token: ", "run", "-p", SHORT, SMALL, "--policy", "full",
+                   "-n", "48");
 }
 
 /* ---- Run ---------------------------------------------------------------------------------------------- */
@@ -150,9 +152,10 @@ static void nothing_to_generate(void **state)
 static void text_and_report(void **state)
 {
     program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "12");
-    program_result quiet = program_run("run", "-f", program_file(SHORT, strlen(SHORT)), SMALL, "-n", "12", "--quiet");
-    program_result stdin_json = program_run_with(((program_setup){ .input = SHORT }), "run", "-", SMALL, "-n", "12",
-                                                 "--json", "-q");
+    program_result quiet = program_run("run", "-f", program_file(SHORT, strlen(SHORT)), SMALL, "-n", "12",
+                                       "--quiet");
+    program_result stdin_json = program_run_with(((program_setup){ .input = SHORT }), "run", "-", SMALL, "-n",
+                                                 "12", "--json", "-q");
     json_t *j = object_of(&stdin_json);
     (void)state;
     assert_int_equal(r.code, 0);
@@ -174,7 +177,8 @@ static void text_and_report(void **state)
 
 static char *sample(const char *seed)
 {
-    program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "16", "-q", "--temp", "1.2", "--seed", seed);
+    program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "16", "-q", "--temp", "1.2", "--seed",
+                                   seed);
     assert_int_equal(r.code, 0);
     free(r.err);
     return r.out;
@@ -194,7 +198,8 @@ static void same_seed_same_text(void **state)
 /* An end token ends the text, unless it is never chosen; it is not counted. */
 static void end_of_text(void **state)
 {
-    program_result r = program_run("run", "-p", "The capital of France is Paris.", SMALL, "-n", "400", "--json");
+    program_result r = program_run("run", "-p", "The capital of France is Paris.", SMALL, "-n", "400",
+                                   "--json");
     json_t *j = object_of(&r);
     json_int_t n = number(j, "generated_tokens");
     (void)state;
@@ -208,7 +213,8 @@ static void end_of_text(void **state)
 /* Moves of a run with one option more; what lanes choose shows in them. */
 static json_int_t moves_with(const char *policy, const char *option, const char *value)
 {
-    program_result r = program_run("run", "-f", text, SMALL, "-n", "0", "--json", "--policy", policy, option, value);
+    program_result r = program_run("run", "-f", text, SMALL, "-n", "0", "--json", "--policy", policy, option,
+                                   value);
     json_t *j = object_of(&r);
     json_int_t moves = number(j, "moves");
     assert_int_equal(r.code, 0);
@@ -228,11 +234,14 @@ static void options_reach_the_cache(void **state)
 
 static void settings_in_effect(void **state)
 {
-    program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "1", "-q", "--print-config", "--recent", "46",
+    program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "1", "-q", "--print-config", "--recent",
+                                   "46",
                                    "--policy", "random", "--lanes", "layer", "--temp", "0.5", "--top-k", "3");
     static const char *const lines[] = { "\npolicy      random\n", "\nbudget      48\n", "\nrecent      46\n",
-                                         "\nsink        2\n",      "\nubatch      16\n", "\nlanes       layer (30)\n",
-                                         "\ntop-k       3\n",      "\nthreads     1\n", "\ntop-p       0.95\n" };
+                                         "\nsink        2\n",      "\nubatch      16\n",
+                                         "\nlanes       layer (30)\n",
+                                         "\ntop-k       3\n",      "\nthreads     1\n",
+                                         "\ntop-p       0.95\n" };
     (void)state;
     assert_int_equal(r.code, 0);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) assert_contains(r.err, lines[i]);
@@ -247,8 +256,8 @@ static void settings_in_effect(void **state)
 
 static void ctrl_c_while_writing(void **state)
 {
-    program_result r = program_run_with(((program_setup){ .signal = SIGINT, .signal_after = "" }), "run", "-p", SHORT,
-                                        SMALL, "-n", "100000", "--ignore-eos");
+    program_result r = program_run_with(((program_setup){ .signal = SIGINT, .signal_after = "" }), "run",
+                                        "-p", SHORT, SMALL, "-n", "100000", "--ignore-eos");
     (void)state;
     assert_int_equal(r.code, 130);
     assert_contains(r.err, "(interrupted)");
@@ -268,7 +277,8 @@ static const char *words(int n)
 static void ctrl_c_while_reading(void **state)
 {
     program_setup term = { .signal = SIGTERM, .signal_after = "seed  " };
-    program_result r = program_run_with(term, "run", "-f", words(10000), SMALL, "--print-config", "--json", "-q");
+    program_result r = program_run_with(term, "run", "-f", words(10000), SMALL, "--print-config", "--json",
+                                        "-q");
     json_t *j = object_of(&r);
     (void)state;
     assert_int_equal(r.code, 130);
@@ -295,8 +305,8 @@ static void a_text_past_the_trained_context_is_warned_of(void **state)
 
 static void running_past_the_trained_context_is_warned_of_once(void **state)
 {
-    program_result r = program_run("run", "-f", words(8188), MODEL, "--budget", "16", "--policy", "window", "-n", "8",
-                                   "--ignore-eos");
+    program_result r = program_run("run", "-f", words(8188), MODEL, "--budget", "16", "--policy", "window",
+                                   "-n", "8", "--ignore-eos");
     (void)state;
     assert_int_equal(r.code, 0);
     assert_contains(r.err, "  prompt   8,189 tokens in ");
@@ -319,8 +329,10 @@ static void ctrl_c_twice(void **state)
 
 static void output_that_fails(void **state)
 {
-    program_result full = program_run_with(((program_setup){ .output_file = "/dev/full" }), "run", "-p", SHORT, SMALL, "-q");
-    program_result closed = program_run_with(((program_setup){ .output_file = "" }), "run", "-p", SHORT, SMALL, "-q");
+    program_result full = program_run_with(((program_setup){ .output_file = "/dev/full" }), "run", "-p",
+                                           SHORT, SMALL, "-q");
+    program_result closed = program_run_with(((program_setup){ .output_file = "" }), "run", "-p", SHORT,
+                                             SMALL, "-q");
     (void)state;
     assert_int_equal(full.code, 6);
     assert_string_equal(full.err, "h2okv run: cannot write to standard output: No space left on device\n");
@@ -337,7 +349,8 @@ static void a_reader_that_goes_away(void **state)
     const char *err = program_file(NULL, 0);
     FILE *file;
     (void)state;
-    snprintf(command, sizeof command, "'%s' run -m '%s' -t 1 --budget 48 -p '%s' -n 100000 --ignore-eos -q 2>%s | head -c 1",
+    snprintf(command, sizeof command,
+             "'%s' run -m '%s' -t 1 --budget 48 -p '%s' -n 100000 --ignore-eos -q 2>%s | head -c 1",
              H2OKV_TEST_CLI, H2OKV_TEST_MODEL, SHORT, err);
     file = popen(command, "r");
     assert_non_null(file);
