@@ -24,7 +24,6 @@ enum { LANES = 16 };
 #define v_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define v_max(a, b) _mm512_max_ps(a, b)
 #define v_min(a, b) _mm512_min_ps(a, b)
-#define v_round(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define v_sum(a) _mm512_reduce_add_ps(a)
 #define v_most(a) _mm512_reduce_max_ps(a)
 
@@ -39,16 +38,8 @@ static inline vec v_int8(const char *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)(const void *)p)));
 }
 
-static inline vec v_power(vec a)
-{
-    __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(a), _mm512_set1_epi32(127));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
-}
-
-static inline vec v_zero_below(vec a, vec x, float low)
-{
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, v_set(low), _CMP_NLT_UQ), a);
-}
+#define v_scale_or_zero(a, n, whole, x, low) \
+    _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, v_set(low), _CMP_NLT_UQ), a, n) /* not less: NaN too */
 
 static inline __attribute__((always_inline)) void v_put_sums(float *p, vec a, vec b, vec c, vec d)
 {

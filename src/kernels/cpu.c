@@ -14,8 +14,11 @@
 static const h2okv__isa *const tables[] = {
     &h2okv__isa_scalar,
 #if defined(__x86_64__)
+    &h2okv__isa_avx2,
     &h2okv__isa_avx512,
+    &h2okv__isa_amx,
 #elif defined(__aarch64__)
+    &h2okv__isa_neon,
 #endif
 };
 
@@ -66,9 +69,34 @@ static bool has_avx512(void)
            system_saves(0xe6); /* F, DQ, BW, VL */
 }
 
+static bool tiles_permitted(void)
+{
+#if defined(__linux__)
+    enum { SYS_ARCH_PRCTL = 158, ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    long result = SYS_ARCH_PRCTL;
+    __asm__ volatile("syscall"
+                     : "+a"(result)
+                     : "D"((long)ARCH_REQ_XCOMP_PERM), "S"((long)XFEATURE_XTILEDATA)
+                     : "rcx", "r11", "memory");
+    return result == 0;
+#else
+    return false;
+#endif
+}
+
+static bool has_amx(void)
+{
+    uint32_t leaf7[4], leaf7_1[4];
+    cpuid(7, 0, leaf7);
+    cpuid(7, 1, leaf7_1);
+    return has_avx512() && bit(leaf7[EDX], 22) && bit(leaf7[EDX], 24) && bit(leaf7_1[EAX], 5) && /* AMX-BF16, -TILE */
+           system_saves(0x600e6) && tiles_permitted();                                  /* AVX512-BF16 */
+}
+
 bool h2okv__isa_usable(const h2okv__isa *isa)
 {
-    return isa == &h2okv__isa_scalar || (isa == &h2okv__isa_avx512 && has_avx512());
+    return isa == &h2okv__isa_scalar || (isa == &h2okv__isa_avx2 && has_avx2()) ||
+           (isa == &h2okv__isa_avx512 && has_avx512()) || (isa == &h2okv__isa_amx && has_amx());
 }
 
 #else

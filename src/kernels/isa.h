@@ -47,6 +47,10 @@ typedef struct h2okv__isa {
     uint32_t tile_rows; /* most rows for prompt.c to hand over at once: a multiple of 16, <= H2OKV__TILE_ROWS */
     const struct h2okv__isa *few; /* the table for few rows, and for numbers that are not finite; NULL: itself */
 
+    /* Around a thread's use of logits() and values(); `saved` is 64 bytes. NULL: nothing to do. */
+    void (*begin)(void *saved);
+    void (*end)(const void *saved);
+
     /* n <= 64 cells -> a panel of h2okv__pad(dim) * 64 * 4 bytes, zero past n (up to the next multiple of 16 at least)
      * and past dim. Returns whether all numbers are finite. */
     bool (*pack_k)(const h2okv__rows *rows, const uint32_t *cell, uint32_t n, void *panel);
@@ -56,11 +60,13 @@ typedef struct h2okv__isa {
      * multiple of 16 are there to be written. Returns whether all are finite. */
     bool (*pack_q)(const float *row, uint32_t dim, float scale, uint32_t index, void *q);
 
-    /* s[r * stride + c] = q row r . K of cell c; columns up to the next multiple of 16 past n may be written. */
+    /* s[r * stride + c] = q row r . K of cell c; the rest of the panel's 64 columns, and of tile_rows rows, may
+     * be written. */
     void (*logits)(const void *q, uint32_t rows, uint32_t dim, const void *panel, uint32_t n, float *s,
                    size_t stride);
 
-    /* o[r * h2okv__pad(dim) + d] += sum over c < n of s[r * stride + c] * V[c][d] */
+    /* o[r * h2okv__pad(dim) + d] += sum over c < n of s[r * stride + c] * V[c][d]; s is 0 from n on; the rest of
+     * tile_rows rows of o may be written. */
     void (*values)(const float *s, size_t stride, uint32_t rows, uint32_t n, const void *panel, uint32_t dim,
                    float *o);
 

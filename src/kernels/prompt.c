@@ -27,6 +27,7 @@ typedef struct prompt {
     const h2okv__attention *a;
     uint32_t rows, tile_rows, tiles, slots, panels;
     size_t columns;               /* cells, padded to whole panels */
+    size_t s_stride;              /* no multiple of 4096 bytes, where rows would fall into the same cache lines */
     size_t k_panel_bytes, v_panel_bytes;
 
     char *k, *v;         /* [panels] */
@@ -34,7 +35,7 @@ typedef struct prompt {
     float *slot_mass;    /* [slots][columns] */
 
     /* this thread's */
-    float *s;      /* [tile_rows][columns] */
+    float *s;      /* [tile_rows][s_stride] */
     float *q, *o;  /* [TILE_ROWS][pad] */
     float *factor; /* [TILE_ROWS] */
 } prompt;
@@ -48,8 +49,9 @@ static void cut(prompt *p, const h2okv__isa *isa, const h2okv__attention *a)
     p->rows = h2okv__row_count(a);
     p->panels = a->n_cells / H2OKV__PANEL + (a->n_cells % H2OKV__PANEL != 0);
     p->columns = (size_t)p->panels * H2OKV__PANEL;
+    p->s_stride = p->columns + 16;
     p->tile_rows = isa->tile_rows;
-    while (p->tile_rows > FEWEST_ROWS && p->tile_rows * p->columns > S_FLOATS) {
+    while (p->tile_rows > FEWEST_ROWS && p->tile_rows * p->s_stride > S_FLOATS) {
         p->tile_rows -= 16;
     }
     p->tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
@@ -58,10 +60,10 @@ static void cut(prompt *p, const h2okv__isa *isa, const h2okv__attention *a)
     p->v_panel_bytes = h2okv__pad(a->v_dim) * H2OKV__PANEL * sizeof(float);
 }
 
-/* At least tile_rows * columns, and never less for more cells. */
+/* At least tile_rows * s_stride, and never less for more cells. */
 static size_t floats_of_s(const prompt *p)
 {
-    size_t most = (size_t)H2OKV__TILE_ROWS * p->columns, least = (size_t)FEWEST_ROWS * p->columns;
+    size_t most = (size_t)H2OKV__TILE_ROWS * p->s_stride, least = (size_t)FEWEST_ROWS * p->s_stride;
     most = most < S_FLOATS ? most : S_FLOATS;
     return most > least ? most : least;
 }
@@ -121,7 +123,7 @@ static void sum_slots(const prompt *p, uint32_t head, uint32_t panel)
 static h2okv__span span_of(const prompt *p, uint32_t row, uint32_t rows, uint32_t panel)
 {
     uint32_t first = panel * H2OKV__PANEL;
-    return (h2okv__span){row, rows, first, cells_of_panel(p, panel), p->s + first, p->columns};
+    return (h2okv__span){row, rows, first, cells_of_panel(p, panel), p->s + first, p->s_stride};
 }
 
 /* Logits -> exp of them less their maximum, 0 where the row sees nothing; returns 1 / sum. */
@@ -148,11 +150,11 @@ static void put_out(const prompt *p, uint32_t head, uint32_t row, const float *o
 
 static void mass_of_tile(const prompt *p, uint32_t row, uint32_t rows, uint32_t width, float *slot_mass)
 {
-    h2okv__span all = {row, rows, 0, width, p->s, p->columns};
+    h2okv__span all = {row, rows, 0, width, p->s, p->s_stride};
     for (uint32_t i = 0; i < rows; i++) {
         uint32_t self = h2okv__self(p->a, row + i);
         if (p->a->leave_out_self && self < width) {
-            p->s[i * p->columns + self] = 0.0f;
+            p->s[i * p->s_stride + self] = 0.0f;
         }
         p->factor[i] *= h2okv__query_weight(p->a, row + i);
     }
@@ -172,7 +174,7 @@ static void do_tile(const prompt *p, uint32_t head, uint32_t tile, float *slot_m
         p->isa->logits(p->q, rows, p->a->k_dim, p->k + i * p->k_panel_bytes, span.n, span.s, span.stride);
     }
     for (uint32_t i = 0; i < rows; i++) {
-        p->factor[i] = softmax_row(p, head, row + i, p->s + i * p->columns, panels * H2OKV__PANEL);
+        p->factor[i] = softmax_row(p, head, row + i, p->s + i * p->s_stride, panels * H2OKV__PANEL);
     }
     memset(p->o, 0, rows * v_pad * sizeof *p->o);
     for (uint32_t i = 0; i < panels; i++) {
@@ -227,29 +229,47 @@ static bool all_finite(const prompt *p)
     return both == 3;
 }
 
+/* Every thread sees the same and packs anew, in the layout of the table that bears such numbers. */
+static void pack_again(prompt *p, const h2okv__call *call, uint32_t head)
+{
+    h2okv__team_wait(call->team, call->n_threads);
+    p->isa = call->isa->few;
+    for (uint32_t i = h2okv__team_take(call->team); i < p->panels; i = h2okv__team_take(call->team)) {
+        pack_panel(p, head, i);
+    }
+    h2okv__team_wait(call->team, call->n_threads);
+}
+
+static void do_head(prompt *p, const h2okv__call *call, uint32_t head)
+{
+    p->isa = call->isa;
+    pack_head(p, call, head);
+    h2okv__team_wait(call->team, call->n_threads);
+    if (call->isa->few != NULL && !all_finite(p)) {
+        pack_again(p, call, head);
+    }
+    for (uint32_t i = h2okv__team_take(call->team); i < p->slots; i = h2okv__team_take(call->team)) {
+        do_slot(p, head, i);
+    }
+    h2okv__team_wait(call->team, call->n_threads);
+}
+
 void h2okv__prompt(const h2okv__call *call)
 {
+    _Alignas(64) char saved[64];
     prompt p = {0};
     h2okv__layout layout = {0};
     cut(&p, call->isa, call->a);
     place(&p, &layout, call->scratch, call->thread, call->n_threads);
-    for (uint32_t head = 0; head < call->a->kv_heads; head++) {
-        p.isa = call->isa;
-        pack_head(&p, call, head);
-        h2okv__team_wait(call->team, call->n_threads);
-        if (call->isa->few != NULL && !all_finite(&p)) { /* every thread sees the same and packs anew */
-            p.isa = call->isa->few;
-            h2okv__team_wait(call->team, call->n_threads);
-            for (uint32_t i = h2okv__team_take(call->team); i < p.panels; i = h2okv__team_take(call->team)) {
-                pack_panel(&p, head, i);
-            }
-            h2okv__team_wait(call->team, call->n_threads);
-        }
-        for (uint32_t i = h2okv__team_take(call->team); i < p.slots; i = h2okv__team_take(call->team)) {
-            do_slot(&p, head, i);
-        }
-        h2okv__team_wait(call->team, call->n_threads);
+    if (call->isa->begin != NULL) {
+        call->isa->begin(saved);
     }
-    pack_head(&p, call, call->a->kv_heads);
+    for (uint32_t head = 0; head < call->a->kv_heads; head++) {
+        do_head(&p, call, head);
+    }
+    if (call->isa->end != NULL) {
+        call->isa->end(saved);
+    }
+    pack_head(&p, call, call->a->kv_heads); /* the last head's mass */
     h2okv__team_leave(call->team, call->n_threads);
 }

@@ -6,7 +6,8 @@
  *   v_f16(p) v_bf16(p) v_int8(p)                         V_LANES numbers at any address -> floats
  *   v_add(a, b) v_mul(a, b) v_fma(a, b, c) = a * b + c   v_div(a, b)
  *   v_max(a, b) v_min(a, b)                              b when either is NaN
- *   v_round(a) v_power(a) = 2^a for whole a in -126..127 v_zero_below(a, x, low) = x < low ? 0 : a
+ *   v_scale_or_zero(a, n, whole, x, low)                 x < low ? 0 : a * 2^n, NaN when x is; n = the lowest bits of
+ *                                                        whole, which for a NaN may be any
  *   v_sum(a) v_most(a)                                   over the lanes
  *   v_turn(v[V_LANES])                                   transpose
  *   v_put_sums(p, a, b, c, d)                            their four v_sum, to p[0..4)
@@ -160,15 +161,13 @@ static bool pack_v(const h2okv__rows *rows, const uint32_t *cell, uint32_t n, vo
 static bool pack_q(const float *row, uint32_t dim, float scale, uint32_t index, void *q)
 {
     float *out = (float *)q + index * h2okv__pad(dim);
-    bool finite = true;
-    for (uint32_t d = 0; d < dim; d++) {
-        out[d] = row[d] * scale;
-        finite &= h2okv__finite(out[d]);
+    noted seen = {{v_zero(), v_zero(), v_zero(), v_zero()}};
+    for (uint32_t d = 0; d < h2okv__pad(dim); d += V_LANES) {
+        vec x = d < dim ? v_mul(load_part(H2OKV_TYPE_F32, (const char *)row, d, dim), v_set(scale)) : v_zero();
+        note(&seen, d / V_LANES, x);
+        v_store(out + d, x);
     }
-    for (uint32_t d = dim; d < h2okv__pad(dim); d++) {
-        out[d] = 0.0f;
-    }
-    return finite;
+    return noted_finite(&seen);
 }
 
 /* ---- Products: C (+)= A B ---- */
@@ -303,12 +302,14 @@ static float max(const float *x, uint32_t n)
     return all;
 }
 
-/* e^x for x <= 88, within 1 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by a polynomial through Chebyshev points of
- * (e^r - 1 - r) / r^2, whose error is below 2^-26. Below -87.3, where the result would be subnormal, it is 0. */
+/* e^x for x <= 88, within 2 ulp: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by a polynomial through Chebyshev points of
+ * (e^r - 1 - r) / r^2, whose error is below 2^-26. Adding 1.5 * 2^23 rounds to a whole n and leaves n in the lowest
+ * bits, from where it goes into the exponent. Below -87, where results would soon be subnormal, it is 0. */
 INLINE vec exponential(vec x)
 {
-    vec y = v_max(v_set(-87.3f), x); /* NaN passes */
-    vec n = v_round(v_mul(y, v_set(1.44269504f)));
+    vec y = v_max(v_set(-87.0f), x); /* NaN passes */
+    vec whole = v_fma(y, v_set(1.44269504f), v_set(0x1.8p23f));
+    vec n = v_add(whole, v_set(-0x1.8p23f));
     vec r = v_fma(n, v_set(-0x1.62e4p-1f), y); /* ln 2 in two parts; the first has zeros to spare */
     r = v_fma(n, v_set(-1.42860677e-6f), r);
     vec p = v_set(0.001392618359f);
@@ -316,9 +317,9 @@ INLINE vec exponential(vec x)
     p = v_fma(p, r, v_set(0.04166655462f));
     p = v_fma(p, r, v_set(0.1666657699f));
     p = v_fma(p, r, v_set(0.5f));
-    p = v_fma(p, v_mul(r, r), r);
-    p = v_add(p, v_set(1.0f));
-    return v_zero_below(v_mul(p, v_power(n)), x, -87.3f);
+    p = v_fma(p, r, v_set(1.0f));
+    p = v_fma(p, r, v_set(1.0f));
+    return v_scale_or_zero(p, n, whole, x, -87.0f);
 }
 
 /* The last n < V_LANES of a row, through a vector of its own. */

@@ -19,9 +19,18 @@ INLINE void dots(uint32_t type, const float *q, size_t q_stride, const uint32_t 
                 sum[r][i] = v_zero();
             }
         }
-        for (uint32_t d = 0; d < k->dim; d += V_LANES) {
+        uint32_t d = 0;
+        for (; k->dim - d >= V_LANES; d += V_LANES) {
             UNROLL for (uint32_t i = 0; i < 4; i++) {
-                vec numbers = load_part(type, row[i], d, k->dim);
+                vec numbers = load_vector(type, row[i], d);
+                UNROLL for (uint32_t r = 0; r < rows; r++) {
+                    sum[r][i] = v_fma(v_load(q + r * q_stride + d), numbers, sum[r][i]);
+                }
+            }
+        }
+        if (d < k->dim) {
+            UNROLL for (uint32_t i = 0; i < 4; i++) {
+                vec numbers = load_some(type, row[i], d, k->dim - d);
                 UNROLL for (uint32_t r = 0; r < rows; r++) {
                     sum[r][i] = v_fma(v_load(q + r * q_stride + d), numbers, sum[r][i]);
                 }
@@ -49,7 +58,8 @@ INLINE void weighed(uint32_t type, const float *s, size_t stride, const uint32_t
             fetch_next(v, c);
         }
         UNROLL for (uint32_t j = 0; j < vectors_of_dim; j++) {
-            vec numbers = load_part(type, row, d + j * V_LANES, v->dim);
+            vec numbers = vectors_of_dim > 1 ? load_vector(type, row, d + j * V_LANES)
+                                             : load_part(type, row, d, v->dim);
             UNROLL for (uint32_t r = 0; r < rows; r++) {
                 sum[r][j] = v_fma(v_set(s[r * stride + c]), numbers, sum[r][j]);
             }
