@@ -1,7 +1,7 @@
 /*
  * observe.c - attention weights become mass, and mass becomes score.
  *
- *   weights [heads][queries][columns]  --sum over heads and queries-->  mass [columns]  --fold-->  score [cells]
+ *   weights [heads][queries][columns]  --sum over heads and queries-->  mass [columns]  --add-->  score [cells]
  *
  * All sums are double and their order is fixed (query by query from the newest, head by head), so the same
  * weights give the same bits on every machine: this file is compiled without contraction of a*b+c.
@@ -134,23 +134,24 @@ static void add_mass(const h2okv_cache *c, double *restrict score, const uint32_
     }
 }
 
-static int fold(h2okv_cache *c, uint32_t lane_index, const uint32_t *cell_of_column, uint32_t columns)
+/* First part of a pass: keep the scores for h2okv_cache_abandon, and let them decay. */
+static double *open_lane(h2okv_cache *c, uint32_t lane)
 {
-    double *score = h2okv__lane_of(c, lane_index).score;
-    if (!all_finite(c, cell_of_column, columns)) {
-        return H2OKV_E_NAN;
-    }
-    if (c->observed[lane_index] == 0) {
-        memcpy(c->score_before + (size_t)lane_index * c->options.cells, score, c->options.cells * sizeof *score);
+    double *score = h2okv__lane_of(c, lane).score;
+    if (c->observed[lane] == 0) {
+        memcpy(c->score_before + (size_t)lane * c->options.cells, score, c->options.cells * sizeof *score);
         if (c->options.decay < 1.0) {
             decay_scores(c, score);
         }
     }
-    add_mass(c, score, cell_of_column, columns);
-    c->observed[lane_index]++;
-    c->n_observed += c->observed[lane_index] == c->options.parts;
+    return score;
+}
+
+static void close_lane(h2okv_cache *c, uint32_t lane)
+{
+    c->observed[lane]++;
+    c->n_observed += c->observed[lane] == c->options.parts;
     c->epoch++;
-    return H2OKV_OK;
 }
 
 static int check_observable(const h2okv_cache *c, uint32_t lane)
@@ -197,7 +198,31 @@ int h2okv_cache_observe(h2okv_cache *c, uint32_t lane, const h2okv_weights *w)
         return status;
     }
     sum_weights(c, w);
-    return fold(c, lane, w->cell_of_column, w->columns);
+    if (!all_finite(c, w->cell_of_column, w->columns)) {
+        return H2OKV_E_NAN;
+    }
+    add_mass(c, open_lane(c, lane), w->cell_of_column, w->columns);
+    close_lane(c, lane);
+    return H2OKV_OK;
+}
+
+/* As all_finite and add_mass, straight from a kernel's floats. */
+static bool all_finite_floats(const h2okv_cache *c, const float *mass)
+{
+    uint32_t bad = 0;
+    for (uint32_t i = 0; i < c->options.cells; i++) {
+        uint32_t bits;
+        memcpy(&bits, &mass[i], sizeof bits);
+        bad |= (uint32_t)((bits & 0x7F800000u) == 0x7F800000u) & (uint32_t)(c->engine_pos[i] >= 0);
+    }
+    return bad == 0;
+}
+
+static void add_floats(const h2okv_cache *c, double *restrict score, const float *restrict mass)
+{
+    for (uint32_t i = 0; i < c->options.cells; i++) {
+        score[i] = c->engine_pos[i] >= 0 ? score[i] + (double)mass[i] : 0.0;
+    }
 }
 
 int h2okv_cache_observe_mass(h2okv_cache *c, uint32_t lane, const float *mass)
@@ -206,8 +231,13 @@ int h2okv_cache_observe_mass(h2okv_cache *c, uint32_t lane, const float *mass)
     if (status != H2OKV_OK) {
         return status;
     }
-    for (uint32_t i = 0; i < c->options.cells; i++) {
-        c->mass[i] = mass != NULL ? (double)mass[i] : 0.0;
+    if (mass != NULL && !all_finite_floats(c, mass)) {
+        return H2OKV_E_NAN;
     }
-    return fold(c, lane, NULL, c->options.cells);
+    double *score = open_lane(c, lane);
+    if (mass != NULL) {
+        add_floats(c, score, mass);
+    }
+    close_lane(c, lane);
+    return H2OKV_OK;
 }
