@@ -151,27 +151,43 @@ static uint64_t metadata(const engine *e, const char *suffix, uint64_t otherwise
     return strtoull(text, NULL, 10);
 }
 
-/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate from the
- * model's header, only to refuse what cannot be; a double, because it may be past 2^64. */
-static double bytes_needed(const engine *e, const h2okv_options *cache, double cells, double ubatch)
+/* Numbers of K and V in a cell of all layers. From the model's header, which tells of layers that are alike. */
+static double numbers_per_cell(const engine *e)
 {
-    double heads = llama_model_n_head(e->model), kv_heads = llama_model_n_head_kv(e->model);
-    double layers = llama_model_n_layer(e->model);
+    double heads = llama_model_n_head(e->model), layers = llama_model_n_layer(e->model);
     uint64_t head = (uint64_t)llama_model_n_embd(e->model) / (heads > 0 ? (uint64_t)heads : 1);
     uint64_t k = metadata(e, "attention.key_length", head), v = metadata(e, "attention.value_length", head);
-    double row = (double)k + (double)v;
-    h2okv_options books = *cache;
-    size_t book_bytes = 0;
-    books.lanes = (uint32_t)(layers * kv_heads);
-    books.cells = (uint32_t)cells;
-    if (h2okv_cache_bytes(&books, &book_bytes)) book_bytes = 0;
-    return layers * kv_heads * row * 2 * cells + heads * ubatch * cells * 4 + (double)book_bytes;
+    return layers * llama_model_n_head_kv(e->model) * ((double)k + (double)v);
 }
 
-static bool fits(const engine *e, const h2okv_llama_options *o)
+uint64_t engine_kv_bytes_per_cell(const engine *e)
+{
+    return (uint64_t)numbers_per_cell(e) * 2;
+}
+
+static double bytes_per_number(enum ggml_type type)
+{
+    return (double)ggml_type_size(type) / (double)ggml_blck_size(type);
+}
+
+/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate, only to refuse
+ * what cannot be; a double, because it may be past 2^64. */
+static double bytes_needed(const engine *e, const h2okv_options *cache, double cells, double ubatch,
+                           enum ggml_type kv_type)
+{
+    double heads = llama_model_n_head(e->model);
+    h2okv_options books = *cache;
+    size_t book_bytes = 0;
+    books.lanes = (uint32_t)(llama_model_n_layer(e->model) * llama_model_n_head_kv(e->model));
+    books.cells = (uint32_t)cells;
+    if (h2okv_cache_bytes(&books, &book_bytes)) book_bytes = 0;
+    return numbers_per_cell(e) * bytes_per_number(kv_type) * cells + heads * ubatch * cells * 4 + (double)book_bytes;
+}
+
+static bool fits(const engine *e, const h2okv_llama_options *o, enum ggml_type kv_type)
 {
     double ubatch = o->ubatch == H2OKV_AUTO ? 128 : o->ubatch, cells = o->cache->budget + ubatch;
-    double need = bytes_needed(e, o->cache, cells, ubatch), memory = (double)cli_physical_memory();
+    double need = bytes_needed(e, o->cache, cells, ubatch, kv_type), memory = (double)cli_physical_memory();
     char text[32];
     if (memory <= 0 || need <= memory) return true;
     return cli_error(e->command,
@@ -191,13 +207,14 @@ static int code_of(int status)
     }
 }
 
-int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads)
+int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads, enum ggml_type kv_type)
 {
     struct llama_context_params params = llama_context_default_params();
     h2okv_error error;
     int status;
-    if (!fits(e, options)) return CLI_USAGE;
+    if (!fits(e, options, kv_type)) return CLI_USAGE;
     params.n_threads = params.n_threads_batch = (int32_t)threads;
+    params.type_k = params.type_v = kv_type;
     params.no_perf = true;
     engine_log.error[0] = '\0';
     status = h2okv_llama_create(&e->h, e->model, params, options, &error);

@@ -23,7 +23,10 @@ typedef struct engine {
 int engine_load(engine *e, const char *command, const char *path, bool verbose);
 
 /* Makes the context. Refuses a budget that this machine cannot hold before anything is allocated for it. */
-int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads);
+int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads, enum ggml_type kv_type);
+
+/* K and V in f16 of one cell over all layers. */
+uint64_t engine_kv_bytes_per_cell(const engine *e);
 
 void engine_free(engine *e);
 

@@ -37,7 +37,7 @@ static int attach(engine *e, const run_options *o)
     llama.cache = &cache;
     llama.lanes = o->lanes;
     llama.ubatch = o->ubatch == RUN_AUTO ? H2OKV_AUTO : o->ubatch;
-    return engine_attach(e, &llama, o->threads);
+    return engine_attach(e, &llama, o->threads, GGML_TYPE_F16);
 }
 
 static int report(const generation *g)
