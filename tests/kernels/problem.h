@@ -56,7 +56,8 @@ static inline uint32_t problem_heads(const problem *p)
 static inline unsigned char *problem_row(unsigned char *memory, const problem *p, bool is_k, uint32_t head, uint32_t i)
 {
     const h2okv__attention *a = &p->a;
-    size_t stride = is_k ? a->k_cell_stride : a->v_cell_stride, head_stride = is_k ? a->k_head_stride : a->v_head_stride;
+    size_t stride = is_k ? a->k_cell_stride : a->v_cell_stride;
+    size_t head_stride = is_k ? a->k_head_stride : a->v_head_stride;
     return memory + 1 + a->cell[i] * stride + head * head_stride; /* + 1: no address is aligned */
 }
 
@@ -303,7 +304,10 @@ static inline float problem_mass(const problem *p, uint32_t kv_head, uint32_t i)
 
 static inline bool problem_close(double got, double want, double relative, double absolute)
 {
-    return isnan(want) ? isnan(got) : fabs(got - want) <= relative * fabs(want) + absolute;
+    if (!isfinite(want)) {
+        return isnan(want) ? isnan(got) : isinf(got) && (got > 0.0) == (want > 0.0);
+    }
+    return fabs(got - want) <= relative * fabs(want) + absolute;
 }
 
 static inline void problem_describe(const problem *p, const h2okv__isa *isa, uint32_t n_threads)
