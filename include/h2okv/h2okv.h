@@ -241,8 +241,19 @@ H2OKV_API uint32_t h2okv_cache_kept(const h2okv_cache *cache, uint32_t lane, int
 
 /*
  * K and V of `batch` independent sequences and `layers` layers. Each sequence keeps within the budget in each
- * layer, by its own scores. It is the class that the H2O demonstration code defines, in C: update() takes a
- * token's K and V and the attention weights over the tokens before it.
+ * layer, by its own scores. New tokens come in one of two ways, which may take turns between passes:
+ *
+ *   append, attend   for engines: from q, K and V the store computes attention, sums up what each token received,
+ *                    and evicts. A pass may hold many tokens. Needs shape.max_pass.
+ *   update           for one token whose attention weights are known already: the class that the H2O demonstration
+ *                    code defines, in C.
+ *
+ *   for each pass of n tokens, at most max_pass (a longer prompt is read in several passes):
+ *       for each layer:  h2okv_store_append(store, layer, n, k, v);    k, v: this layer's, rotated and all
+ *                        h2okv_store_attend(store, layer, q, out);     out: over what is kept + the new tokens
+ *
+ * All sequences of a store go forward together, by the same n. Those that come and go on their own get a store each
+ * (batch 1); different stores may be used by different threads at once.
  */
 typedef struct h2okv_store h2okv_store;
 
@@ -262,7 +273,15 @@ typedef struct h2okv_shape {
     uint32_t group;    /* query heads that share a KV head; default 1 */
     uint32_t head_dim; /* numbers in a head's K or V */
     uint32_t type_k, type_v; /* enum h2okv_type; default f32 */
-    uint32_t lane_per_head;  /* 0 (default): one choice for all heads of a layer; 1: each KV head its own */
+    uint32_t lane_per_head;  /* 0 (default): one choice for all heads of a layer; 1: each KV head its own, as in
+                                the paper: better for append and attend */
+    /* for append and attend; they need a head_dim of 32..256 in steps of 8 */
+    uint32_t max_pass; /* tokens of the largest append; 0 (default): there will be none */
+    uint32_t threads;  /* that may work on one attend together; default 1 */
+    float scale;       /* logit = scale * q.k; 0 (default): 1 / sqrt(head_dim) */
+    float softcap;     /* 0 (default): none; else logit = softcap * tanh(logit / softcap) */
+    const char *isa;   /* a name that h2okv_isa_name lists (advanced.h); NULL (default): the best that is usable
+                          here. Not needed after create */
 } h2okv_shape;
 
 H2OKV_API void h2okv_shape_init_sized(h2okv_shape *shape, uint32_t size);
@@ -271,15 +290,46 @@ static inline void h2okv_shape_init(h2okv_shape *shape)
     h2okv_shape_init_sized(shape, (uint32_t)sizeof *shape);
 }
 
-/* `options` are those of each sequence in each layer. lanes and parts must be left at 1; cells 0 means
- * budget + 1, which is what update() needs (policy "full": as many as the longest text). count_self changes
- * nothing. on_event gets the lane (sequence * layers + layer) * lanes + lane of the layer.
- * bytes: exactly what create asks of the allocator, all together. */
+/* `options` are those of each sequence in each layer. lanes and parts must be left at 1; cells 0 means the budget
+ * + the largest pass, max_pass or 1, which is the least that there may be (policy "full": cells is the longest text).
+ * count_self and, of a pass of several tokens, decay are those of attend; update() has no self weights. on_event gets
+ * the lane (sequence * layers + layer) * lanes + lane of the layer.
+ * bytes: exactly what create asks of the allocator, all together; with max_pass it depends on the processor.
+ * Errors: E_INVALID, E_NOMEM, E_UNSUPPORTED (max_pass with a shape that the attention kernels cannot do, or an isa
+ * that is not usable here). */
 H2OKV_API int h2okv_store_bytes(const h2okv_shape *shape, const h2okv_options *options, size_t *bytes);
 H2OKV_API int h2okv_store_create(h2okv_store **out, const h2okv_shape *shape, const h2okv_options *options,
                                  h2okv_error *error);
 H2OKV_API void h2okv_store_free(h2okv_store *store); /* NULL is allowed */
 H2OKV_API void h2okv_store_clear(h2okv_store *store);
+
+/* The K and V of the next n tokens of each sequence, for the attend that must follow: until then nothing else has
+ * changed. Copied; positions are h2okv_store_next_pos and up.
+ *   key, value  [batch][n][heads][head_dim]
+ * Errors: E_UNSUPPORTED (max_pass is 0), E_INVALID (n is 0 or over max_pass, no such layer, NULL), E_ORDER (the
+ * layer's last append was not attended), E_NAN (a number that is not finite, or too large for type_k or type_v),
+ * E_FULL (policy "full", or 2^31 tokens). To take an append back: h2okv_store_trim(store, next position). */
+H2OKV_API int h2okv_store_append(h2okv_store *store, uint32_t layer, uint32_t n, const float *key,
+                                 const float *value);
+
+/* Attention of the n tokens that were just appended, over all that the layer has kept and over themselves, causally;
+ * then eviction down to the budget. Query head h reads KV head h / group.
+ *   q, out  [batch][n][heads * group][head_dim]; they must not overlap
+ *   out   = softmax(scale * q k^T) v (Vaswani et al. 2017, section 3.2.1)
+ *   score = score * decay^n + what the token received from the n queries, the later ones weighing more when
+ *           decay < 1: see h2okv_cache_observe (Zhang et al. 2023, section 4.2)
+ *   kept  : see h2okv_cache_plan (Zhang et al. 2023, algorithm 1); at most the budget
+ * Nothing was evicted that `out` still saw: tokens that go now take part in this pass for the last time.
+ * All or nothing: on an error no sequence has changed and the append still waits; what is in `out` means nothing.
+ * Errors: E_UNSUPPORTED (max_pass is 0), E_INVALID, E_ORDER (no append before it), E_NAN (q is not finite, the products
+ * overflow, update() has put such K or V, or a custom policy's rank). */
+H2OKV_API int h2okv_store_attend(h2okv_store *store, uint32_t layer, const float *q, float *out);
+
+/* The same by n_threads threads (1 to shape.threads) together: each makes this call with the same arguments and its
+ * own number from 0, and gets the same status. `out` is complete when one of them has returned; the store may be used
+ * again when all have. Scores, and so what is kept, have the same bits for any number of threads. */
+H2OKV_API int h2okv_store_attend_thread(h2okv_store *store, uint32_t layer, const float *q, float *out,
+                                        uint32_t thread, uint32_t n_threads);
 
 /* One new token in each sequence of a layer, then eviction down to the budget.
  *   key, value  [batch][heads][head_dim]
@@ -288,13 +338,15 @@ H2OKV_API void h2okv_store_clear(h2okv_store *store);
  *               lane_per_head the tokens of a column differ from lane to lane. NULL is allowed while the
  *               layer is empty, and with policies that need no scores.
  * The new token starts at score 0 and its position is h2okv_store_next_pos.
- * All or nothing: on an error no sequence has changed. Errors: E_INVALID, E_NAN (a weight), E_FULL (policy
- * "full", or 2^31 tokens), E_BROKEN (a custom policy's rank was NaN when the token was in). */
+ * All or nothing: on an error no sequence has changed. Errors: E_INVALID, E_ORDER (an append waits for its attend),
+ * E_NAN (a weight), E_FULL (policy "full", or 2^31 tokens), E_BROKEN (a custom policy's rank was NaN when the token
+ * was in). */
 H2OKV_API int h2okv_store_update(h2okv_store *store, uint32_t layer, const float *key, const float *value,
                                  const float *weights);
 
-/* Drop positions pos0 and above in every sequence and layer; the next token then gets position pos0, if that
- * many were seen. Evicted tokens do not come back, and past the `recent` newest others are lost too: see
+/* Drop positions pos0 and above in every sequence and layer, and every append that waits for its attend; the next token
+ * then gets position pos0, if that many were seen. So an engine that gives up a pass trims to its first position,
+ * however many layers have had it. Evicted tokens do not come back, and past the `recent` newest others are lost too: see
  * h2okv_cache_trim. All or nothing. Errors: E_INVALID (pos0 < 0), E_NAN (a custom policy's rank), E_BROKEN
  * (as in update). */
 H2OKV_API int h2okv_store_trim(h2okv_store *store, int32_t pos0);

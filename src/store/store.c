@@ -28,8 +28,7 @@ static size_t row_index(const h2okv_store *store, uint32_t head, uint32_t cell)
     return (size_t)head * store->options.cells + cell;
 }
 
-/* key, value [heads][head_dim] of one sequence. */
-static void write_cell(h2okv__part *part, uint32_t cell, const float *key, const float *value)
+void h2okv__write_cell(h2okv__part *part, uint32_t cell, const float *key, const float *value)
 {
     const h2okv_store *store = part->store;
     const h2okv_shape *s = &store->shape;
@@ -41,8 +40,8 @@ static void write_cell(h2okv__part *part, uint32_t cell, const float *key, const
     }
 }
 
-/* Carry out a plan and commit it. A lane is one head, or all of them. */
-static int apply_plan(h2okv__part *part, const h2okv_plan *plan)
+/* A lane is one head, or all of them. */
+int h2okv__apply_plan(h2okv__part *part, const h2okv_plan *plan)
 {
     const h2okv_store *store = part->store;
     for (uint32_t i = 0; i < plan->n_moves; i++) {
@@ -63,21 +62,17 @@ static int apply_plan(h2okv__part *part, const h2okv_plan *plan)
 
 /* ---- Update ------------------------------------------------------------------------------------------- */
 
-static size_t query_heads(const h2okv_store *store)
-{
-    return (size_t)store->shape.heads * store->shape.group;
-}
-
-/* The exponent of a NaN or an infinity is all ones. No branch per number, so that compilers use vectors. */
-static bool all_finite(const float *data, size_t n)
+/* As integers, magnitudes are ordered as the numbers are, and NaN lies above infinity: the sum reaches the highest bit
+ * when one reaches the limit. No branch per number, so that compilers use vectors. */
+bool h2okv__all_below(const float *data, size_t n, uint32_t limit)
 {
     uint32_t found = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, data + i, sizeof bits);
-        found |= ((bits & 0x7f800000u) + 0x00800000u) & 0x80000000u;
+        found |= (bits & 0x7fffffffu) + (0x80000000u - limit);
     }
-    return found == 0;
+    return found < 0x80000000u;
 }
 
 static int check_update(const h2okv_store *store, uint32_t layer, const float *key, const float *value,
@@ -89,6 +84,9 @@ static int check_update(const h2okv_store *store, uint32_t layer, const float *k
     if (layer >= store->shape.layers || key == NULL || value == NULL) {
         return H2OKV_E_INVALID;
     }
+    if (store->n_appended[layer] > 0) {
+        return H2OKV_E_ORDER;
+    }
     uint32_t size = h2okv_store_size(store, layer); /* of every sequence */
     if (size == store->options.cells || store->next_pos[layer] == INT32_MAX) {
         return H2OKV_E_FULL;
@@ -96,7 +94,8 @@ static int check_update(const h2okv_store *store, uint32_t layer, const float *k
     if (weights == NULL) {
         return size > 0 && (store->policy_flags & H2OKV_POLICY_NEEDS_SCORES) ? H2OKV_E_INVALID : H2OKV_OK;
     }
-    return all_finite(weights, store->shape.batch * query_heads(store) * size) ? H2OKV_OK : H2OKV_E_NAN;
+    size_t n = store->shape.batch * h2okv__query_heads(store) * size;
+    return h2okv__all_below(weights, n, H2OKV__INFINITY_BITS) ? H2OKV_OK : H2OKV_E_NAN;
 }
 
 /* weights [query heads][columns] of the part: columns by rising position of the lane, none for the new one */
@@ -108,7 +107,7 @@ static int observe_lane(h2okv__part *part, uint32_t lane, const float *weights, 
     if (status != H2OKV_OK || weights == NULL || columns == 0) {
         return status != H2OKV_OK ? status : h2okv_cache_observe_mass(part->cache, lane, NULL);
     }
-    uint32_t heads = store->shape.lane_per_head ? store->shape.group : (uint32_t)query_heads(store);
+    uint32_t heads = store->shape.lane_per_head ? store->shape.group : (uint32_t)h2okv__query_heads(store);
     h2okv_weights w = {
         .heads = heads,
         .queries = 1,
@@ -124,10 +123,10 @@ static int observe_lane(h2okv__part *part, uint32_t lane, const float *weights, 
 static int take_token(h2okv__part *part, int32_t pos, const float *key, const float *value,
                       const float *weights, uint32_t columns)
 {
-    uint32_t cell = part->free_cell[part->n_free - 1];
+    uint32_t cell = h2okv__next_cell(part, 0);
     const h2okv_plan *plan = NULL;
 
-    write_cell(part, cell, key, value);
+    h2okv__write_cell(part, cell, key, value);
     int status = h2okv_cache_admit(part->cache, &cell, &pos, 1);
     if (status == H2OKV_OK) {
         part->n_free--;
@@ -136,7 +135,7 @@ static int take_token(h2okv__part *part, int32_t pos, const float *key, const fl
         status = observe_lane(part, lane, weights, columns);
     }
     status = status != H2OKV_OK ? status : h2okv_cache_plan(part->cache, &plan);
-    return status != H2OKV_OK ? status : apply_plan(part, plan);
+    return status != H2OKV_OK ? status : h2okv__apply_plan(part, plan);
 }
 
 int h2okv_store_update(h2okv_store *store, uint32_t layer, const float *key, const float *value,
@@ -148,7 +147,7 @@ int h2okv_store_update(h2okv_store *store, uint32_t layer, const float *key, con
     }
     uint32_t columns = h2okv_store_size(store, layer);
     size_t row = (size_t)store->shape.heads * store->shape.head_dim;
-    size_t table = query_heads(store) * columns;
+    size_t table = h2okv__query_heads(store) * columns;
 
     for (size_t sequence = 0; sequence < store->shape.batch; sequence++) {
         h2okv__part *part = h2okv__part_at(store, (uint32_t)sequence, layer);
@@ -180,13 +179,14 @@ int h2okv_store_trim(h2okv_store *store, int32_t pos0)
     }
     for (size_t i = 0; i < parts; i++) {
         h2okv__part *part = &store->part[i]; /* a commit ends a pass, so none where nothing is dropped */
-        if (part->plan->n_freed > 0 && apply_plan(part, part->plan) != H2OKV_OK) {
+        if (part->plan->n_freed > 0 && h2okv__apply_plan(part, part->plan) != H2OKV_OK) {
             store->broken = true;
             return H2OKV_E_BROKEN;
         }
     }
     for (uint32_t layer = 0; layer < store->shape.layers; layer++) {
         store->next_pos[layer] = store->next_pos[layer] < pos0 ? store->next_pos[layer] : pos0;
+        store->n_appended[layer] = 0;
     }
     return H2OKV_OK;
 }
@@ -198,4 +198,5 @@ void h2okv_store_clear(h2okv_store *store)
         h2okv__part_reset(&store->part[i]);
     }
     memset(store->next_pos, 0, store->shape.layers * sizeof *store->next_pos);
+    memset(store->n_appended, 0, store->shape.layers * sizeof *store->n_appended);
 }

@@ -21,7 +21,9 @@ SAME(sizeof(h2okv_move), 12);
 SAME(sizeof(h2okv_plan), 48);
 SAME(offsetof(h2okv_plan, epoch), 40);
 SAME(sizeof(h2okv_cache_stats), 48);
-SAME(sizeof(h2okv_shape), 36);
+SAME(sizeof(h2okv_shape), 64);
+SAME(offsetof(h2okv_shape, max_pass), 36);
+SAME(offsetof(h2okv_shape, isa), 56);
 SAME(sizeof(h2okv_lane_view), 48);
 SAME(sizeof(h2okv_policy), 32);
 #endif

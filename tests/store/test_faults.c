@@ -138,7 +138,7 @@ static void fault_24_scores_keep_their_type(void **state)
     h2okv_store *store;
     double score[8];
     const float large[1] = {0x1p30f}, small[2] = {0x1p-20f, 0};
-    CHECK(sizeof score[0] == 8 && sizeof(h2okv_event) == 32 && sizeof(h2okv_shape) == 36);
+    CHECK(sizeof score[0] == 8 && sizeof(h2okv_event) == 32);
     CHECK_OK(h2okv_store_create(&store, &shape, &options, NULL));
     for (uint32_t round = 0; round < 3; round++) { /* fresh; after a trim; after a clear */
         put(store, NULL);
