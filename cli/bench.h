@@ -76,8 +76,8 @@ typedef struct bench_kernels {
     bench_spread copy_gb_s;     /* bytes read + written */
     struct {
         uint32_t cells, layers;
-        bench_spread us;        /* a layer */
-        double gb_s, share;     /* K and V bytes of a layer over the median; that over the median of the copies */
+        bench_spread us;    /* a layer */
+        double gb_s, share; /* K and V bytes of a layer over the median; that over the median of the copies */
     } row[BENCH_KERNEL_CELLS];
 } bench_kernels;
 
@@ -107,8 +107,8 @@ void bench_look_at_machine(bench_machine *m);
 /* Points by context, then system: the order of a round. False: out of memory. */
 bool bench_plan(bench *b);
 
-/* Rounds over all points, then the kernels; b->stopped when Ctrl-C ended it. An exit code; on failure an error has
- * been printed, and what was measured before stands. */
+/* Rounds over all points, then the kernels; b->stopped when Ctrl-C ended it. An exit code; on failure an
+ * error has been printed, and what was measured before stands. */
 int bench_measure(bench *b);
 
 /* In a child: one sample of `point`, and the kernels. Exit codes, an error has been printed. */

@@ -36,7 +36,9 @@ static json_t *spread_json(bench_spread s)
 static json_t *load_json(const bench_machine *m)
 {
     json_t *list = json_array();
-    for (int i = 0; i < 3; i++) json_array_append_new(list, m->load[i] < 0 ? json_null() : json_real(m->load[i]));
+    for (int i = 0; i < 3; i++) {
+        json_array_append_new(list, m->load[i] < 0 ? json_null() : json_real(m->load[i]));
+    }
     return list;
 }
 
@@ -91,11 +93,13 @@ static json_t *kernels_json(const bench_kernels *k)
         return json_null();
     }
     for (uint32_t i = 0; i < k->n; i++) {
-        json_array_append_new(rows, json_pack("{s:I, s:I, s:o, s:f, s:f}", "cells", (json_int_t)k->row[i].cells, "layers",
-                                              (json_int_t)k->row[i].layers, "us", spread_json(k->row[i].us), "gb_s",
-                                              k->row[i].gb_s, "share", k->row[i].share));
+        json_int_t cells = k->row[i].cells, layers = k->row[i].layers;
+        json_array_append_new(rows, json_pack("{s:I, s:I, s:o, s:f, s:f}", "cells", cells, "layers", layers,
+                                              "us", spread_json(k->row[i].us), "gb_s", k->row[i].gb_s,
+                                              "share", k->row[i].share));
     }
-    return json_pack("{s:s, s:o, s:o}", "isa", k->isa, "copy_gb_s", spread_json(k->copy_gb_s), "decode", rows);
+    return json_pack("{s:s, s:o, s:o}", "isa", k->isa, "copy_gb_s", spread_json(k->copy_gb_s), "decode",
+                     rows);
 }
 
 static json_t *ratios_json(const bench *b)
@@ -104,8 +108,8 @@ static json_t *ratios_json(const bench *b)
     uint32_t n = bench_ratios(b, ratio);
     json_t *list = json_array();
     for (uint32_t i = 0; i < n; i++) {
-        json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "key", ratio[i].key, "text", ratio[i].text, "value",
-                                              ratio[i].value));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "key", ratio[i].key, "text", ratio[i].text,
+                                              "value", ratio[i].value));
     }
     return list;
 }
@@ -147,9 +151,12 @@ bool bench_may_write(const char *path)
 static void put_sample(FILE *out, const bench_point *p, uint32_t i)
 {
     const bench_sample *s = &p->sample[i];
-    fprintf(out, "%" PRIu32 ",%s,%" PRIu32 ",%" PRIu32 ",%.3f,%.6f,%.3f,%" PRIu32 ",%" PRIu32 ",%" PRIu64 ",%" PRIu64
-            ",%s\n", i + 1, bench_system_names[p->system], p->context, s->prompt_tokens, s->prompt_tokens / s->prompt_s,
-            s->first_token_s, 1 / s->token_s, s->cells, s->ubatch, s->kv_bytes, s->peak_bytes, s->isa);
+    fprintf(out,
+            "%" PRIu32 ",%s,%" PRIu32 ",%" PRIu32 ",%.3f,%.6f,%.3f,%" PRIu32 ",%" PRIu32 ",%" PRIu64
+            ",%" PRIu64 ",%s\n",
+            i + 1, bench_system_names[p->system], p->context, s->prompt_tokens,
+            s->prompt_tokens / s->prompt_s, s->first_token_s, 1 / s->token_s, s->cells, s->ubatch,
+            s->kv_bytes, s->peak_bytes, s->isa);
 }
 
 bool bench_write_csv(const char *path, const bench *b)
@@ -161,6 +168,6 @@ bool bench_write_csv(const char *path, const bench *b)
     for (uint32_t p = 0; p < b->n_points; p++) {
         for (uint32_t i = 0; i < b->point[p].n; i++) put_sample(out, &b->point[p], i);
     }
-    if (ferror(out) | fclose(out)) return cli_error(command, "%s: cannot write: %s", path, strerror(errno));
-    return true;
+    if (!(ferror(out) | fclose(out))) return true;
+    return cli_error(command, "%s: cannot write: %s", path, strerror(errno));
 }

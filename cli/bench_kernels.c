@@ -3,8 +3,8 @@
  *
  *   copy, 1,024 cells, 4,096, ..., copy, 1,024, ...      all in turn, many times over; figures are medians
  *
- * A timing goes through as many layers as a model of 30 has, or as make up 64 MiB, because in a model the layers push
- * each other out of the processor's caches. What is copied has the same size.
+ * A timing goes through as many layers as a model of 30 has, or as make up 64 MiB, because in a model the
+ * layers push each other out of the processor's caches. What is copied has the same size.
  */
 #include "bench.h"
 

@@ -6,8 +6,7 @@
 #include <sys/utsname.h>
 
 #ifdef H2OKV_HAVE_LLAMA
-#include <ggml.h>
-#include <llama.h>
+#include "h2okv/llama.h"
 #endif
 
 /* The value of the first "model name : value" line. */

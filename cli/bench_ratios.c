@@ -57,8 +57,8 @@ static const bench_point *find(const bench *b, enum bench_system system, uint32_
     return NULL;
 }
 
-/* Of the points that were measured, the one with the largest context that `other` was measured at too; `other` may
- * be the system itself. Contexts rise in the plan. */
+/* Of the points that were measured, the one with the largest context that `other` was measured at too;
+ * `other` may be the system itself. Contexts rise in the plan. */
 static const bench_point *last(const bench *b, enum bench_system system, enum bench_system other)
 {
     const bench_point *found = NULL;
@@ -99,11 +99,13 @@ static const bench_point *plain_at_best(const bench *b, figure_of figure)
 /* ---- Ratios ------------------------------------------------------------------------------------------- */
 
 /* "decode at 8k, fused / llama.cpp flash attention" */
-static void put_same_context(bench_ratio *r, const char *key, const char *what, figure_of figure, const bench_point *above,
-                             const bench_point *below)
+static void put_same_context(bench_ratio *r, const char *key, const char *what, figure_of figure,
+                             const bench_point *above, const bench_point *below)
 {
-    static const char *const names[] = { "llama.cpp flash attention", "llama.cpp", "observe", "fused", "fused q8_0",
-                                         "fused with nothing evicted" };
+    static const char *const names[] = {
+        "llama.cpp flash attention",  "llama.cpp", "observe", "fused", "fused q8_0",
+        "fused with nothing evicted",
+    };
     char context[16];
     r->key = key;
     r->value = figure(above).median / figure(below).median;
@@ -112,7 +114,8 @@ static void put_same_context(bench_ratio *r, const char *key, const char *what, 
 }
 
 /* "decode, fused at any context (slowest at 32k) / llama.cpp flash attention at 1k" */
-static bool put_any_context(bench_ratio *r, const char *key, const char *what, figure_of figure, const bench *b)
+static bool put_any_context(bench_ratio *r, const char *key, const char *what, figure_of figure,
+                            const bench *b)
 {
     const bench_point *above = slowest(b, BENCH_FUSED, figure), *below = plain_at_best(b, figure);
     char context[16], base[16];
@@ -156,7 +159,8 @@ static bool put_kernel(bench_ratio *r, const bench *b)
 
 uint32_t bench_ratios(const bench *b, bench_ratio *out)
 {
-    const bench_point *fused = last(b, BENCH_FUSED, BENCH_LLAMA_FA), *all = last(b, BENCH_FUSED_ALL, BENCH_LLAMA_FA);
+    const bench_point *fused = last(b, BENCH_FUSED, BENCH_LLAMA_FA);
+    const bench_point *all = last(b, BENCH_FUSED_ALL, BENCH_LLAMA_FA);
     const bench_point *plain = fused ? find(b, BENCH_LLAMA_FA, fused->context) : NULL;
     uint32_t n = 0;
     if (plain) put_same_context(&out[n++], "decode", "decode", bench_decode_speed, fused, plain);
@@ -165,7 +169,9 @@ uint32_t bench_ratios(const bench *b, bench_ratio *out)
         put_same_context(&out[n++], "decode_all_kept", "decode", bench_decode_speed, all,
                          find(b, BENCH_LLAMA_FA, all->context));
     }
-    if (plain) put_same_context(&out[n++], "first_token", "time to first token", bench_first_token, plain, fused);
+    if (plain) {
+        put_same_context(&out[n++], "first_token", "time to first token", bench_first_token, plain, fused);
+    }
     n += put_any_context(&out[n], "prompt_any_context", "prompt speed", bench_prompt_speed, b);
     n += put_linear(&out[n], b);
     if (plain) put_same_context(&out[n++], "peak_rss", "peak memory", bench_peak, fused, plain);

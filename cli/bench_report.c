@@ -48,8 +48,10 @@ static void put_head(FILE *out, const bench *b)
     if (b->n_points == 0) return;
     fprintf(out, "  text: %s\n", b->source);
     if (!bounded) return;
-    fprintf(out, "  budget %s + passes of %" PRIu32 " = %s cells; %" PRIu32 " tokens decoded at a context's end\n",
-            cli_thousands(budget, o->budget), bounded->ubatch, cli_thousands(cells, bounded->cells), o->n_new);
+    fprintf(out,
+            "  budget %s + passes of %" PRIu32 " = %s cells; %" PRIu32 " tokens decoded at a context's end\n",
+            cli_thousands(budget, o->budget), bounded->ubatch, cli_thousands(cells, bounded->cells),
+            o->n_new);
 }
 
 static void put_row(FILE *out, const bench_point *p, bool first_of_context)
@@ -67,9 +69,10 @@ static void put_rows(FILE *out, const bench *b)
 {
     uint32_t context = 0;
     if (!any_sample(b, false)) return;
-    fprintf(out, "\n%7s %-9s %6s %-11s %8s %6s %-11s %6s %6s\n", "", "", "prompt", "", "first", "decode", "", "KV", "peak");
-    fprintf(out, "%7s %-9s %6s %-11s %8s %6s %-11s %6s %6s %2s\n", "context", "system", "tok/s", "least..most",
-            "token s", "tok/s", "least..most", "MiB", "MiB", "n");
+    fprintf(out, "\n%7s %-9s %6s %-11s %8s %6s %-11s %6s %6s\n", "", "", "prompt", "", "first", "decode", "",
+            "KV", "peak");
+    fprintf(out, "%7s %-9s %6s %-11s %8s %6s %-11s %6s %6s %2s\n", "context", "system", "tok/s",
+            "least..most", "token s", "tok/s", "least..most", "MiB", "MiB", "n");
     for (uint32_t i = 0; i < b->n_points; i++) {
         const bench_point *p = &b->point[i];
         if (p->n == 0) continue;
@@ -78,7 +81,8 @@ static void put_rows(FILE *out, const bench *b)
     }
     fputs("Medians of n rounds.\n", out);
     for (int i = 0; i < BENCH_SYSTEMS; i++) {
-        fprintf(out, i % 2 == 0 ? "  %-9s %-34s" : " %-9s %s\n", bench_system_names[i], bench_system_labels[i]);
+        fprintf(out, i % 2 == 0 ? "  %-9s %-34s" : " %-9s %s\n", bench_system_names[i],
+                bench_system_labels[i]);
     }
 }
 
@@ -91,8 +95,8 @@ static void put_kernels(FILE *out, const bench_kernels *k)
             range(text, k->copy_gb_s));
     fprintf(out, "  %7s %9s %-13s %6s %6s\n", "cells", "us/layer", "least..most", "GB/s", "share");
     for (uint32_t i = 0; i < k->n; i++) {
-        fprintf(out, "  %7s %9.1f %-13s %6.1f %6.2f\n", cli_thousands(cells, k->row[i].cells), k->row[i].us.median,
-                range(text, k->row[i].us), k->row[i].gb_s, k->row[i].share);
+        fprintf(out, "  %7s %9.1f %-13s %6.1f %6.2f\n", cli_thousands(cells, k->row[i].cells),
+                k->row[i].us.median, range(text, k->row[i].us), k->row[i].gb_s, k->row[i].share);
     }
 }
 

@@ -1,10 +1,10 @@
 /*
- * bench_rounds.c - the rounds of `h2okv bench`: each sample comes from a child of its own, so that its peak memory is
- * its own and nothing is left over from the one before it.
+ * bench_rounds.c - the rounds of `h2okv bench`: each sample comes from a child of its own, so that its peak
+ * memory is its own and nothing is left over from the one before it.
  *
  *   round 1:  point 0, point 1, ...    round 2:  point 0, point 1, ...    then the kernels
  *
- *   parent  fork -> poll pipe, progress, Ctrl-C -> sample        child  work -> sample into the pipe -> _exit(code)
+ *   parent  fork -> poll pipe, progress, Ctrl-C -> sample   child  work -> sample into the pipe -> exit code
  *
  * The parent never loads a model: a child starts with what its parent holds.
  */
@@ -59,7 +59,8 @@ static void show(const progress *p)
     int width = cli_width(stderr) - 1, used;
     if (!p->shown) return;
     cli_bar(bar, 24, p->done, p->total);
-    used = snprintf(line, sizeof line, "bench [%-24s] %" PRIu32 "/%" PRIu32 "  %s", bar, p->done, p->total, p->what);
+    used = snprintf(line, sizeof line, "bench [%-24s] %" PRIu32 "/%" PRIu32 "  %s", bar, p->done, p->total,
+                    p->what);
     if (p->left > 0 && used > 0 && (size_t)used < sizeof line) {
         snprintf(line + used, sizeof line - (size_t)used, left < 60 ? "  %.0f s left" : "  %.0f min left",
                  left < 60 ? (left > 1 ? left : 1) : left / 60 + 0.5);
@@ -93,7 +94,8 @@ static void write_all(int fd, const void *bytes, size_t n)
     }
 }
 
-static void be_child(const bench *b, child_work work, const void *what, void *result, size_t size, int fd, FILE *says)
+static void be_child(const bench *b, child_work work, const void *what, void *result, size_t size, int fd,
+                     FILE *says)
 {
     int code;
     catch_signals(SIG_DFL);
@@ -148,7 +150,8 @@ static int reap(pid_t pid, bool whole)
     return whole ? CLI_OK : CLI_ENGINE;
 }
 
-static int in_child(const bench *b, child_work work, const void *what, void *result, size_t size, const progress *p)
+static int in_child(const bench *b, child_work work, const void *what, void *result, size_t size,
+                    const progress *p)
 {
     int ends[2] = { -1, -1 }, code;
     FILE *says = tmpfile();

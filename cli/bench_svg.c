@@ -16,7 +16,8 @@
 #include <string.h>
 
 static const char *const command = "bench";
-enum { WIDTH = 880, HEIGHT = 470, LEFT = 64, RIGHT = 640, TOP = 76, BOTTOM = 410, LABEL_STEP = 19, TICKS = 6 };
+enum { WIDTH = 880, HEIGHT = 470, LEFT = 64, RIGHT = 640, TOP = 76, BOTTOM = 410 };
+enum { LABEL_STEP = 19, TICKS = 6 };
 
 typedef struct chart {
     const bench *b;
@@ -41,11 +42,12 @@ static const scheme dark = {
 /* Plain rules without variables, which not every viewer knows. */
 static void put_scheme(FILE *out, const scheme *s)
 {
-    fprintf(out, "    .back { fill: %s } text { fill: %s } .small { fill: %s } .grid { stroke: %s } .axis { stroke: %s }\n",
-            s->back, s->text, s->small, s->grid, s->small);
+    fprintf(out, "    .back { fill: %s } text { fill: %s } .small { fill: %s }\n", s->back, s->text,
+            s->small);
+    fprintf(out, "    .grid { stroke: %s } .axis { stroke: %s }\n", s->grid, s->small);
     for (int i = 0; i < BENCH_SYSTEMS; i++) {
-        fprintf(out, "    .s%d line, .s%d polyline { stroke: %s } .s%d circle, .s%d text { fill: %s }\n", i, i,
-                s->system[i], i, i, s->system[i]);
+        fprintf(out, "    .s%d line, .s%d polyline { stroke: %s } .s%d circle, .s%d text { fill: %s }\n", i,
+                i, s->system[i], i, i, s->system[i]);
     }
 }
 
@@ -120,11 +122,12 @@ static void put_head(const chart *c)
     fprintf(out, "  <title>Decode speed against context</title>\n");
     put_style(out);
     fprintf(out, "  <rect class=\"back\" width=\"%d\" height=\"%d\"/>\n", WIDTH, HEIGHT);
-    fprintf(out, "  <text class=\"title\" x=\"%d\" y=\"28\">Decode speed against context</text>\n", LEFT - 40);
+    fprintf(out, "  <text class=\"title\" x=\"%d\" y=\"28\">Decode speed against context</text>\n",
+            LEFT - 40);
     fprintf(out, "  <text class=\"small\" x=\"%d\" y=\"48\">", LEFT - 40);
     put_escaped(out, m->cpu);
-    fprintf(out, ", %" PRIu32 " thread%s; h2okv with a budget of %" PRIu32 " tokens; ", c->b->options->threads,
-            c->b->options->threads == 1 ? "" : "s", c->b->options->budget);
+    fprintf(out, ", %" PRIu32 " thread%s; h2okv with a budget of %" PRIu32 " tokens; ",
+            c->b->options->threads, c->b->options->threads == 1 ? "" : "s", c->b->options->budget);
     put_escaped(out, m->engine);
     fprintf(out, "</text>\n");
 }
@@ -132,13 +135,14 @@ static void put_head(const chart *c)
 static void put_speed_axis(const chart *c)
 {
     double step = round_up(c->top / TICKS);
-    fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%d\" text-anchor=\"end\">tok/s</text>\n", LEFT - 8, TOP - 8);
+    fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%d\" text-anchor=\"end\">tok/s</text>\n", LEFT - 8,
+            TOP - 8);
     for (double speed = 0; speed <= c->top * 1.0001; speed += step) {
         double y = y_of(c, speed);
-        fprintf(c->out, "  <line class=\"%s\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>\n", speed > 0 ? "grid" : "axis",
-                LEFT, y, RIGHT, y);
-        fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT - 8, y + 4,
-                speed);
+        fprintf(c->out, "  <line class=\"%s\" x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>\n",
+                speed > 0 ? "grid" : "axis", LEFT, y, RIGHT, y);
+        fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
+                LEFT - 8, y + 4, speed);
     }
 }
 
@@ -153,14 +157,16 @@ static void put_context_axis(const chart *c)
         fprintf(c->out, "  <text class=\"small\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
                 x_of(c, p->context), BOTTOM + 20, bench_context_name(name, p->context));
     }
-    fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">context, tokens</text>\n",
+    fprintf(c->out,
+            "  <text class=\"small\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">context, tokens</text>\n",
             (LEFT + RIGHT) / 2, BOTTOM + 44);
 }
 
 /* ---- Lines -------------------------------------------------------------------------------------------- */
 
 /* Calls for each measured point of a system; returns the last one, or NULL. */
-static const bench_point *each_point(const chart *c, int system, void (*put)(const chart *c, const bench_point *p))
+static const bench_point *each_point(const chart *c, int system,
+                                     void (*put)(const chart *c, const bench_point *p))
 {
     const bench_point *last = NULL;
     for (uint32_t i = 0; i < c->b->n_points; i++) {
@@ -208,7 +214,7 @@ typedef struct label {
     double y, at; /* of the line's end, of its name */
 } label;
 
-/* Names from the top down, at least a step apart, and none below the chart: first pushed down, then up again. */
+/* Names from the top down, at least a step apart, and none below the chart: pushed down, then up again. */
 static void spread_labels(label *list, int n)
 {
     for (int i = 1; i < n; i++) {
@@ -239,7 +245,8 @@ static void put_labels(const chart *c)
     spread_labels(list, n);
     for (int i = 0; i < n; i++) {
         const label *l = &list[i];
-        fprintf(c->out, "  <g class=\"s%d\"><line class=\"lead\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>",
+        fprintf(c->out,
+                "  <g class=\"s%d\"><line class=\"lead\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\"/>",
                 (int)l->end->system, x_of(c, l->end->context) + 8, l->y, RIGHT + 4, l->at);
         fprintf(c->out, "<text x=\"%d\" y=\"%.1f\">%s</text></g>\n", RIGHT + 10, l->at + 4,
                 bench_system_labels[l->end->system]);
@@ -260,6 +267,6 @@ bool bench_write_svg(const char *path, const bench *b)
         put_labels(&c);
     }
     fputs("</svg>\n", c.out);
-    if (ferror(c.out) | fclose(c.out)) return cli_error(command, "%s: cannot write: %s", path, strerror(errno));
-    return true;
+    if (!(ferror(c.out) | fclose(c.out))) return true;
+    return cli_error(command, "%s: cannot write: %s", path, strerror(errno));
 }

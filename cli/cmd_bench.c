@@ -14,10 +14,12 @@
 
 static const char *const command = "bench";
 
-const char *const bench_system_names[] = { "llama-fa", "llama", "observe", "fused", "fused-q8", "fused-all", NULL };
+const char *const bench_system_names[] = {
+    "llama-fa", "llama", "observe", "fused", "fused-q8", "fused-all", NULL,
+};
 const char *const bench_system_labels[] = {
-    "llama.cpp flash attention",   "llama.cpp without flash attention", "h2okv observe",
-    "h2okv fused", "h2okv fused, K and V q8_0",         "h2okv fused, nothing evicted",
+    "llama.cpp flash attention", "llama.cpp without flash attention", "h2okv observe",
+    "h2okv fused",               "h2okv fused, K and V q8_0",         "h2okv fused, nothing evicted",
 };
 
 #define FIELD(name) offsetof(bench_options, name)
@@ -84,10 +86,9 @@ static bool parse_context(const char *option, const char *word, uint32_t *out)
     if (!*digits || strspn(digits, "0123456789") != strlen(digits)) {
         return cli_error(command, "%s '%s' is no list of contexts such as 1k,2k,4096", option, word);
     }
-    if (!cli_parse_count(command, option, digits, k ? 1 : LEAST_CONTEXT, MOST_TOKENS / (k ? 1024u : 1u), out)) {
-        return false;
-    }
-    *out *= k ? 1024u : 1u;
+    if (!k) return cli_parse_count(command, option, digits, LEAST_CONTEXT, MOST_TOKENS, out);
+    if (!cli_parse_count(command, option, digits, 1, MOST_TOKENS / 1024, out)) return false;
+    *out *= 1024;
     return true;
 }
 
@@ -198,16 +199,16 @@ static bool check_together(const bench_options *o)
     uint32_t least = o->n_contexts ? o->contexts[0] : o->n_long ? o->long_contexts[0] : UINT32_MAX;
     bool any = false;
     for (int i = 0; i < BENCH_SYSTEMS; i++) any = any || o->wanted[i];
-    if (any && least == UINT32_MAX) return cli_error(command, "no context is left to measure: give --contexts");
+    if (any && least == UINT32_MAX) {
+        return cli_error(command, "no context is left to measure: give --contexts");
+    }
     if (o->n_long && !o->wanted[BENCH_FUSED]) {
         return cli_error(command, "--long is measured with fused alone, and --systems does not name it");
     }
     if (o->n_long && least > o->long_contexts[0]) least = o->long_contexts[0];
     if (any && o->n_new >= least) {
-        return cli_error(command, "--new %" PRIu32 " leaves no prompt in a context of %" PRIu32, o->n_new, least);
-    }
-    if (o->isa && o->wanted[BENCH_FUSED_ALL] + o->wanted[BENCH_FUSED] + o->wanted[BENCH_FUSED_Q8] == 0 && any) {
-        return cli_error(command, "--isa has no effect on the systems that --systems names");
+        return cli_error(command, "--new %" PRIu32 " leaves no prompt in a context of %" PRIu32, o->n_new,
+                         least);
     }
     return true;
 }
@@ -277,7 +278,8 @@ static bool add_file(cli_buffer *text, const char *path)
 /* The text that `make run` uses comes first. */
 static bool add_licences(bench *b)
 {
-    static const char *const names[] = { "GPL-3", "LGPL-3", "GPL-2", "LGPL-2.1", "MPL-2.0", "Apache-2.0", "GFDL-1.3" };
+    static const char *const names[] = { "GPL-3",   "LGPL-3",     "GPL-2",   "LGPL-2.1",
+                                         "MPL-2.0", "Apache-2.0", "GFDL-1.3" };
     char path[64];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "/usr/share/common-licenses/%s", names[i]);
@@ -285,7 +287,8 @@ static bool add_licences(bench *b)
     }
     snprintf(b->source, sizeof b->source, "licences in /usr/share/common-licenses");
     if (b->text.n > 0) return true;
-    return cli_error(command, "no text: this system has no /usr/share/common-licenses; give one with -f FILE");
+    return cli_error(command,
+                     "no text: this system has no /usr/share/common-licenses; give one with -f FILE");
 }
 
 static int read_text(bench *b)
@@ -315,8 +318,10 @@ static void warn_of_load(const bench *b)
 {
     const bench_machine *m = &b->machine;
     if (b->options->quiet || m->load[0] <= 0.5 * m->processors) return;
-    cli_warn(command, "load average %.2f on %" PRIu32 " processors: other programs slow this one down, and plain "
-             "llama.cpp most of all", m->load[0], m->processors);
+    cli_warn(command,
+             "load average %.2f on %" PRIu32 " processors: other programs slow this one down, and plain "
+             "llama.cpp most of all",
+             m->load[0], m->processors);
 }
 
 static bool anything_measured(const bench *b)

@@ -3,8 +3,8 @@
  *
  *   load -> tokens -> context -> warm up -> the prompt, timed -> new tokens at the context's end, each timed
  *
- * The tokens decoded are the text's own next ones, so that every system computes the same; the most likely token is
- * looked for each time, as a program that goes on writing has to.
+ * The tokens decoded are the text's own next ones, so that every system computes the same; the most likely
+ * token is looked for each time, as a program that goes on writing has to.
  */
 #include "../bench.h"
 #include "engine.h"
@@ -25,8 +25,8 @@ typedef struct rig {
 
 /* ---- Tokens ------------------------------------------------------------------------------------------- */
 
-/* Only so much of the text is read as is needed for sure, because a tokenizer's memory counts too; when it is too
- * short it is repeated. */
+/* Only so much of the text is read as is needed for sure, because a tokenizer's memory counts too; when it is
+ * too short it is repeated. */
 static int make_tokens(rig *r, const cli_buffer *text, uint32_t wanted)
 {
     uint64_t most = (uint64_t)wanted * BYTES_PER_TOKEN;
@@ -56,7 +56,8 @@ static int attach_plain(rig *r, const bench_options *o, const bench_point *p)
         p->system == BENCH_LLAMA_FA ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     r->plain = r->context = llama_init_from_model(r->e.model, params);
     if (r->plain) return CLI_OK;
-    cli_error(command, "llama.cpp cannot make a context of %" PRIu32 " cells: %s", p->context, engine_last_log());
+    cli_error(command, "llama.cpp cannot make a context of %" PRIu32 " cells: %s", p->context,
+              engine_last_log());
     return CLI_ENGINE;
 }
 
@@ -72,7 +73,8 @@ static int attach_h2okv(rig *r, const bench_options *o, const bench_point *p)
     llama.ubatch = o->ubatch == BENCH_AUTO ? H2OKV_AUTO : o->ubatch;
     llama.attention = p->system == BENCH_OBSERVE ? H2OKV_ATTENTION_OBSERVE : H2OKV_ATTENTION_FUSED;
     llama.isa = p->system == BENCH_OBSERVE ? NULL : o->isa;
-    code = engine_attach(&r->e, &llama, o->threads, p->system == BENCH_FUSED_Q8 ? GGML_TYPE_Q8_0 : GGML_TYPE_F16);
+    code = engine_attach(&r->e, &llama, o->threads,
+                         p->system == BENCH_FUSED_Q8 ? GGML_TYPE_Q8_0 : GGML_TYPE_F16);
     if (!code) r->context = h2okv_llama_context(r->e.h);
     return code;
 }

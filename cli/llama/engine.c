@@ -151,7 +151,7 @@ static uint64_t metadata(const engine *e, const char *suffix, uint64_t otherwise
     return strtoull(text, NULL, 10);
 }
 
-/* Numbers of K and V in a cell of all layers. From the model's header, which tells of layers that are alike. */
+/* Numbers of K and V in a cell of all layers, from the model's header: as if all layers were alike. */
 static double numbers_per_cell(const engine *e)
 {
     double heads = llama_model_n_head(e->model), layers = llama_model_n_layer(e->model);
@@ -170,8 +170,8 @@ static double bytes_per_number(enum ggml_type type)
     return (double)ggml_type_size(type) / (double)ggml_blck_size(type);
 }
 
-/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate, only to refuse
- * what cannot be; a double, because it may be past 2^64. */
+/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate, only to
+ * refuse what cannot be; a double, because it may be past 2^64. */
 static double bytes_needed(const engine *e, const h2okv_options *cache, double cells, double ubatch,
                            enum ggml_type kv_type)
 {
@@ -181,7 +181,8 @@ static double bytes_needed(const engine *e, const h2okv_options *cache, double c
     books.lanes = (uint32_t)(llama_model_n_layer(e->model) * llama_model_n_head_kv(e->model));
     books.cells = (uint32_t)cells;
     if (h2okv_cache_bytes(&books, &book_bytes)) book_bytes = 0;
-    return numbers_per_cell(e) * bytes_per_number(kv_type) * cells + heads * ubatch * cells * 4 + (double)book_bytes;
+    return numbers_per_cell(e) * bytes_per_number(kv_type) * cells + heads * ubatch * cells * 4 +
+           (double)book_bytes;
 }
 
 static bool fits(const engine *e, const h2okv_llama_options *o, enum ggml_type kv_type)
