@@ -273,8 +273,8 @@ typedef struct h2okv_shape {
     uint32_t group;    /* query heads that share a KV head; default 1 */
     uint32_t head_dim; /* numbers in a head's K or V */
     uint32_t type_k, type_v; /* enum h2okv_type; default f32 */
-    uint32_t lane_per_head;  /* 0 (default): one choice for all heads of a layer; 1: each KV head its own, as in
-                                the paper: better for append and attend */
+    uint32_t lane_per_head;  /* 0 (default): one choice for all heads of a layer; 1: each KV head its own, the
+                                paper's mode, recommended with append and attend */
     /* for append and attend; they need a head_dim of 32..256 in steps of 8 */
     uint32_t max_pass; /* tokens of the largest append; 0 (default): there will be none */
     uint32_t threads;  /* that may work on one attend together; default 1 */
@@ -292,8 +292,8 @@ static inline void h2okv_shape_init(h2okv_shape *shape)
 
 /* `options` are those of each sequence in each layer. lanes and parts must be left at 1; cells 0 means the budget
  * + the largest pass, max_pass or 1, which is the least that there may be (policy "full": cells is the longest text).
- * count_self and, of a pass of several tokens, decay are those of attend; update() has no self weights. on_event gets
- * the lane (sequence * layers + layer) * lanes + lane of the layer.
+ * count_self matters to attend only: update() is given no self weights. on_event gets the lane
+ * (sequence * layers + layer) * lanes + lane of the layer.
  * bytes: exactly what create asks of the allocator, all together; with max_pass it depends on the processor.
  * Errors: E_INVALID, E_NOMEM, E_UNSUPPORTED (max_pass with a shape that the attention kernels cannot do, or an isa
  * that is not usable here). */
@@ -319,7 +319,7 @@ H2OKV_API int h2okv_store_append(h2okv_store *store, uint32_t layer, uint32_t n,
  *   score = score * decay^n + what the token received from the n queries, the later ones weighing more when
  *           decay < 1: see h2okv_cache_observe (Zhang et al. 2023, section 4.2)
  *   kept  : see h2okv_cache_plan (Zhang et al. 2023, algorithm 1); at most the budget
- * Nothing was evicted that `out` still saw: tokens that go now take part in this pass for the last time.
+ * Eviction comes last: `out` has seen the tokens that go.
  * All or nothing: on an error no sequence has changed and the append still waits; what is in `out` means nothing.
  * Errors: E_UNSUPPORTED (max_pass is 0), E_INVALID, E_ORDER (no append before it), E_NAN (q is not finite, the products
  * overflow, update() has put such K or V, or a custom policy's rank). */
@@ -346,8 +346,8 @@ H2OKV_API int h2okv_store_update(h2okv_store *store, uint32_t layer, const float
 
 /* Drop positions pos0 and above in every sequence and layer, and every append that waits for its attend; the next token
  * then gets position pos0, if that many were seen. So an engine that gives up a pass trims to its first position,
- * however many layers have had it. Evicted tokens do not come back, and past the `recent` newest others are lost too: see
- * h2okv_cache_trim. All or nothing. Errors: E_INVALID (pos0 < 0), E_NAN (a custom policy's rank), E_BROKEN
+ * however many layers have had it. Evicted tokens do not come back, and past the `recent` newest others are lost
+ * too: see h2okv_cache_trim. All or nothing. Errors: E_INVALID (pos0 < 0), E_NAN (a custom policy's rank), E_BROKEN
  * (as in update). */
 H2OKV_API int h2okv_store_trim(h2okv_store *store, int32_t pos0);
 
