@@ -4,6 +4,7 @@
  *   main.c     finds the command              options.c  a table of options: parsing, --help, nearest names
  *   term.c     terminal, colours, progress    table.c    bars, ranges of positions, tables of kept tokens
  *   utf8.c     whole characters               buffer.c   bytes that grow
+ *   isa.c      instruction sets
  *   cmd_*.c    one file a command             llama/     what needs llama.cpp
  *
  * Results go to stdout; errors, warnings and progress go to stderr.
@@ -85,6 +86,11 @@ bool cli_parse_count(const char *command, const char *option, const char *text, 
 bool cli_parse_real(const char *command, const char *option, const char *text, double min, double max,
                     double *out);
 
+/* The index of `text` in `names`, which ends with NULL; on failure an error with the nearest name, or with
+ * all of them, has been printed. */
+bool cli_parse_name(const char *command, const char *option, const char *text, const char *const *names,
+                    uint32_t *out);
+
 /* The name that `word` most likely stands for, or NULL when none is near. */
 const char *cli_nearest(const char *word, const char *const *names, size_t n);
 
@@ -111,6 +117,12 @@ void cli_progress_end(cli_progress *p); /* wipes the line; may be called again *
 /* The line itself, at most `width` columns; `size` bytes of `out`. */
 void cli_progress_text(char *out, size_t size, int width, const char *label, uint64_t done, uint64_t total,
                        double elapsed);
+
+/* ---- isa.c -------------------------------------------------------------------------------------------- */
+
+/* Whether the kernels can use this instruction set here; on failure an error has been printed. */
+bool cli_check_isa(const char *command, const char *isa);
+void cli_list_isas(void); /* on stdout */
 
 /* ---- utf8.c ------------------------------------------------------------------------------------------- */
 

@@ -5,8 +5,6 @@
  */
 #include "bench.h"
 
-#include "h2okv/advanced.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -119,20 +117,6 @@ static bool parse_contexts(const char *option, const char *list, uint32_t *out, 
     return true;
 }
 
-static bool unknown_name(const char *option, const char *word, const char *const *names)
-{
-    char list[256] = "";
-    const char *near;
-    size_t n = 0;
-    for (; names[n]; n++) {
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", n ? ", " : "", names[n]);
-    }
-    near = cli_nearest(word, names, n);
-    if (near) return cli_error(command, "%s '%s' is unknown; did you mean '%s'?", option, word, near);
-    return cli_error(command, "%s '%s' is unknown; choose from %s", option, word, list);
-}
-
 static bool parse_systems(bench_options *o)
 {
     const char *list = o->systems_text;
@@ -140,35 +124,11 @@ static bool parse_systems(bench_options *o)
     for (int i = 0; i < BENCH_SYSTEMS; i++) o->wanted[i] = !list;
     if (!list || strcmp(list, "none") == 0) return true;
     while (next_word(&list, word, sizeof word)) {
-        int i = 0;
-        while (i < BENCH_SYSTEMS && strcmp(word, bench_system_names[i]) != 0) i++;
-        if (i == BENCH_SYSTEMS) return unknown_name("--systems", word, bench_system_names);
-        o->wanted[i] = true;
+        uint32_t system;
+        if (!cli_parse_name(command, "--systems", word, bench_system_names, &system)) return false;
+        o->wanted[system] = true;
     }
     return true;
-}
-
-/* ---- Instruction sets --------------------------------------------------------------------------------- */
-
-static int list_isas(void)
-{
-    const char *best = h2okv_isa_best(), *name;
-    for (uint32_t i = 0; (name = h2okv_isa_name(i)) != NULL; i++) {
-        const char *what = h2okv_isa_usable(name) ? "usable" : "not usable here";
-        printf("%-10s %s\n", name, strcmp(name, best) == 0 ? "usable, the best here" : what);
-    }
-    return CLI_OK;
-}
-
-static bool check_isa(const char *isa)
-{
-    const char *names[32] = { NULL };
-    for (uint32_t i = 0; i < 31 && (names[i] = h2okv_isa_name(i)) != NULL; i++) {
-        if (strcmp(names[i], isa) != 0) continue;
-        if (h2okv_isa_usable(isa)) return true;
-        return cli_error(command, "--isa %s cannot be used on this machine; --isa list shows which can", isa);
-    }
-    return unknown_name("--isa", isa, names);
 }
 
 /* ---- Options ------------------------------------------------------------------------------------------ */
@@ -219,7 +179,7 @@ static bool check(bench_options *o)
     fill_in(o);
     return parse_contexts("--contexts", o->contexts_text, o->contexts, &o->n_contexts) &&
            parse_contexts("--long", o->long_text, o->long_contexts, &o->n_long) &&
-           (!o->isa || check_isa(o->isa)) && check_together(o);
+           (!o->isa || cli_check_isa(command, o->isa)) && check_together(o);
 }
 
 /* ---- The plan ----------------------------------------------------------------------------------------- */
@@ -389,7 +349,10 @@ static int cmd_bench(int argc, char **argv)
         cli_error(command, "takes no argument, and '%s' is one", argv[first]);
         return CLI_USAGE;
     }
-    if (o.isa && strcmp(o.isa, "list") == 0) return list_isas();
+    if (o.isa && strcmp(o.isa, "list") == 0) {
+        cli_list_isas();
+        return CLI_OK;
+    }
     return check(&o) ? start(&o) : CLI_USAGE;
 }
 

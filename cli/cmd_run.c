@@ -42,6 +42,14 @@ static const cli_option options[] = {
     { CLI_COUNT, 0, "ubatch", FIELD(ubatch), 1, MOST_TOKENS, NULL, "N",
       "most tokens in a pass (the least from 128 up\nthat makes budget + N a multiple of 256)" },
 
+    { CLI_NAME, 0, "kv-type", FIELD(kv_type), 0, 0, run_kv_type_names, "TYPE",
+      "K and V in f16 (default) or q8_0; q8_0 needs\nfused attention" },
+    { CLI_NAME, 0, "attention", FIELD(attention), 0, 0, run_attention_names, "HOW",
+      "fused (kernels of our own), observe (llama.cpp's\nattention, slower), or auto (fused where the\n"
+      "model allows it)" },
+    { CLI_TEXT, 0, "isa", FIELD(isa), 0, 0, NULL, "NAME",
+      "instruction set of the kernels (the best here);\n`h2okv bench --isa list` lists them" },
+
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Choosing tokens" },
     { CLI_REAL, 0, "temp", FIELD(temp), 0, 100, NULL, "X", "temperature (0: always the most likely token)" },
     { CLI_COUNT, 0, "top-k", FIELD(top_k), 0, INT32_MAX, NULL, "N", "among the N most likely (40; 0: all)" },

@@ -84,8 +84,8 @@ static size_t count_names(const char *const *names)
     return n;
 }
 
-static bool parse_name(const char *command, const char *option, const char *text, const char *const *names,
-                       uint32_t *out)
+bool cli_parse_name(const char *command, const char *option, const char *text, const char *const *names,
+                    uint32_t *out)
 {
     char list[160] = "";
     const char *near = cli_nearest(text, names, count_names(names));
@@ -220,7 +220,7 @@ static bool set_option(const cli_command *command, const cli_option *o, const ch
     case CLI_COUNT:
         return cli_parse_count(command->name, option, text, (uint32_t)o->min, (uint32_t)o->max, field);
     case CLI_REAL: return cli_parse_real(command->name, option, text, o->min, o->max, field);
-    case CLI_NAME: return parse_name(command->name, option, text, o->names, field);
+    case CLI_NAME: return cli_parse_name(command->name, option, text, o->names, field);
     case CLI_HEADING: break;
     }
     return false;

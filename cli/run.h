@@ -19,6 +19,9 @@ typedef struct run_options {
     double decay;
     uint32_t lanes;                  /* enum h2okv_llama_lanes */
     uint32_t ubatch;                 /* RUN_AUTO: the adapter's choice */
+    uint32_t attention;              /* enum h2okv_llama_attention */
+    const char *isa;                 /* NULL: the best here */
+    uint32_t kv_type;                /* enum run_kv_type */
 
     double temp;                     /* 0: the most likely token */
     uint32_t top_k;
@@ -29,7 +32,10 @@ typedef struct run_options {
     bool json, quiet, verbose, print_config;
 } run_options;
 
-extern const char *const run_lane_names[]; /* by enum h2okv_llama_lanes, ends with NULL */
+enum run_kv_type { RUN_KV_F16, RUN_KV_Q8_0 };
+
+/* By enum h2okv_llama_lanes, h2okv_llama_attention and run_kv_type; each ends with NULL. */
+extern const char *const run_lane_names[], *const run_attention_names[], *const run_kv_type_names[];
 
 void run_defaults(run_options *o);
 

@@ -8,6 +8,10 @@
 
 static const char *const command = "run";
 const char *const run_lane_names[] = { "head", "layer", "all", NULL };
+const char *const run_attention_names[] = { "auto", "fused", "observe", NULL };
+const char *const run_kv_type_names[] = { "f16", "q8_0", NULL };
+
+enum { OBSERVE = 2 }; /* in run_attention_names; llama.h is not there in every build */
 
 enum { DEFAULT_SINKS = 4, NOT_GIVEN = -1 };
 
@@ -61,19 +65,22 @@ static bool check_budget(run_options *o)
 
 static bool check_policy(const run_options *o)
 {
-    const char *names[32];
-    char list[256] = "";
+    const char *names[32] = { NULL };
     uint32_t n = 0;
-    for (size_t used = 0; n < 32 && (names[n] = h2okv_policy_name(n)) != NULL; n++) {
-        if (strcmp(o->policy, names[n]) == 0) return true;
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", n ? ", " : "", names[n]);
-        if (used >= sizeof list) used = sizeof list - 1;
+    while (n < 31 && (names[n] = h2okv_policy_name(n)) != NULL) n++;
+    return cli_parse_name(command, "--policy", o->policy, names, &n);
+}
+
+static bool check_attention(const run_options *o)
+{
+    if (o->isa && !cli_check_isa(command, o->isa)) return false;
+    if (o->attention != OBSERVE) return true;
+    if (o->kv_type == RUN_KV_Q8_0) {
+        return cli_error(command, "--kv-type q8_0 needs fused attention: without flash attention llama.cpp "
+                         "keeps V transposed, and cannot quantise it so");
     }
-    if (cli_nearest(o->policy, names, n)) {
-        return cli_error(command, "--policy '%s' is unknown; did you mean '%s'?", o->policy,
-                         cli_nearest(o->policy, names, n));
-    }
-    return cli_error(command, "--policy '%s' is unknown; choose from %s", o->policy, list);
+    if (!o->isa) return true;
+    return cli_error(command, "--isa has no effect with --attention observe, which uses no kernels");
 }
 
 static bool check_decay(const run_options *o)
@@ -106,5 +113,6 @@ static bool check_sampling(run_options *o)
 
 bool run_check(run_options *o)
 {
-    return check_source(o) && check_budget(o) && check_policy(o) && check_decay(o) && check_sampling(o);
+    return check_source(o) && check_budget(o) && check_policy(o) && check_decay(o) && check_attention(o) &&
+           check_sampling(o);
 }

@@ -47,6 +47,10 @@ void report_config(FILE *out, const run_options *o, const engine *e)
     fprintf(out, "decay       %g\n", o->decay);
     fprintf(out, "lanes       %s (%" PRIu32 ")\n", run_lane_names[o->lanes], s.lanes);
     fprintf(out, "ubatch      %" PRIu32 "\ncells       %" PRIu32 "\n", s.ubatch, s.cells);
+    fprintf(out, "kv-type     %s\n", run_kv_type_names[o->kv_type]);
+    fprintf(out, "attention   %s%s%s%s\n", s.isa ? "fused" : "observe", s.not_fused ? " (" : "",
+            s.not_fused ? s.not_fused : "", s.not_fused ? ")" : "");
+    if (s.isa) fprintf(out, "isa         %s\n", s.isa);
     fprintf(out, "threads     %" PRIu32 "\nnew         %" PRIu32 "\n", o->threads, o->n_new);
     fprintf(out, "ignore-eos  %s\n", o->ignore_eos ? "yes" : "no");
     fprintf(out, "temp        %g\n", o->temp);
@@ -146,6 +150,9 @@ static bool set_other_keys(json_t *j, const generation *g, const h2okv_llama_sta
            set(j, "ubatch", json_integer(s->ubatch)) && set(j, "policy", json_string(o->policy)) &&
            set(j, "recent", json_integer(o->recent)) && set(j, "sinks", json_integer(o->sinks)) &&
            set(j, "decay", json_real(o->decay)) && set(j, "lanes", json_integer(s->lanes)) &&
+           set(j, "attention", json_string(s->isa ? "fused" : "observe")) &&
+           set(j, "isa", s->isa ? json_string(s->isa) : json_null()) &&
+           set(j, "kv_type", json_string(run_kv_type_names[o->kv_type])) &&
            set(j, "moves", json_integer((json_int_t)s->cache.moves)) &&
            set(j, "engine_s", json_real((double)s->engine_us * 1e-6)) &&
            set(j, "bookkeeping_s", json_real((double)s->bookkeeping_us * 1e-6)) &&

@@ -37,7 +37,11 @@ static int attach(engine *e, const run_options *o)
     llama.cache = &cache;
     llama.lanes = o->lanes;
     llama.ubatch = o->ubatch == RUN_AUTO ? H2OKV_AUTO : o->ubatch;
-    return engine_attach(e, &llama, o->threads, GGML_TYPE_F16);
+    llama.isa = o->isa;
+    llama.attention = o->attention;
+    if (o->kv_type == RUN_KV_F16) return engine_attach(e, &llama, o->threads, GGML_TYPE_F16);
+    llama.attention = H2OKV_ATTENTION_FUSED; /* so that the error says why it cannot be */
+    return engine_attach(e, &llama, o->threads, GGML_TYPE_Q8_0);
 }
 
 static int report(const generation *g)

@@ -6,6 +6,8 @@
 #define _POSIX_C_SOURCE 200809L /* popen */
 #include "program.h"
 
+#include "h2okv/advanced.h"
+
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -148,6 +150,37 @@ static void nothing_to_generate(void **state)
     program_free(&plain);
 }
 
+static json_t *object_with(const char *attention, const char *option, const char *value)
+{
+    program_result r = program_run("run", "-f", text, SMALL, "-n", "2", "--json", "--attention", attention,
+                                   option, value);
+    json_t *j = object_of(&r);
+    assert_int_equal(r.code, 0);
+    program_free(&r);
+    return j;
+}
+
+/* q8_0 stores 32 numbers in 34 bytes, f16 in 64. */
+static void attention_isa_and_types(void **state)
+{
+    json_t *f16 = object_with("auto", "--isa", "scalar"), *q8 = object_with("auto", "--kv-type", "q8_0");
+    json_t *observe = object_with("observe", "--kv-type", "f16");
+    (void)state;
+    assert_string_equal(string(f16, "attention"), "fused");
+    assert_string_equal(string(f16, "isa"), "scalar");
+    assert_string_equal(string(f16, "kv_type"), "f16");
+    assert_string_equal(string(q8, "attention"), "fused");
+    assert_string_equal(string(q8, "isa"), h2okv_isa_best());
+    assert_string_equal(string(q8, "kv_type"), "q8_0");
+    assert_int_equal(number(q8, "kv_bytes") * 64, number(f16, "kv_bytes") * 34);
+    assert_string_equal(string(observe, "attention"), "observe");
+    assert_true(json_is_null(json_object_get(observe, "isa")));
+    assert_int_equal(number(observe, "kv_bytes"), number(f16, "kv_bytes"));
+    json_decref(f16);
+    json_decref(q8);
+    json_decref(observe);
+}
+
 /* The text alone goes to stdout, the report to stderr; from a file, an argument or stdin alike. */
 static void text_and_report(void **state)
 {
@@ -240,6 +273,7 @@ static void settings_in_effect(void **state)
     static const char *const lines[] = { "\npolicy      random\n", "\nbudget      48\n", "\nrecent      46\n",
                                          "\nsink        2\n",      "\nubatch      16\n",
                                          "\nlanes       layer (30)\n",
+                                         "\nattention   fused\nisa         ", "\nkv-type     f16\n",
                                          "\ntop-k       3\n",      "\nthreads     1\n",
                                          "\ntop-p       0.95\n" };
     (void)state;
@@ -371,6 +405,7 @@ int main(void)
         cmocka_unit_test(full_policy_needs_room),
         cmocka_unit_test(json_keys_and_invariants),
         cmocka_unit_test(nothing_to_generate),
+        cmocka_unit_test(attention_isa_and_types),
         cmocka_unit_test(text_and_report),
         cmocka_unit_test(same_seed_same_text),
         cmocka_unit_test(end_of_text),
