@@ -1,6 +1,7 @@
 /* avx2.c - the table for AVX2, FMA and F16C: 8 lanes, 16 registers. See vector.h. */
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/isa.h"
 
@@ -24,6 +25,13 @@ enum { LANES = 8 };
 #define v_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define v_max(a, b) _mm256_max_ps(a, b)
 #define v_min(a, b) _mm256_min_ps(a, b)
+
+static inline vec v_one_f16(const char *p)
+{
+    int16_t half;
+    memcpy(&half, p, sizeof half);
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
+}
 
 static inline vec v_bf16(const char *p)
 {

@@ -1,6 +1,7 @@
 /* avx512.c - the table for AVX-512 F, BW, DQ and VL: 16 lanes, 32 registers. See vector.h. */
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/isa.h"
 
@@ -26,6 +27,13 @@ enum { LANES = 16 };
 #define v_min(a, b) _mm512_min_ps(a, b)
 #define v_sum(a) _mm512_reduce_add_ps(a)
 #define v_most(a) _mm512_reduce_max_ps(a)
+
+static inline vec v_one_f16(const char *p)
+{
+    int16_t half;
+    memcpy(&half, p, sizeof half);
+    return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+}
 
 static inline vec v_bf16(const char *p)
 {

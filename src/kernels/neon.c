@@ -43,6 +43,13 @@ static inline vec v_f16(const char *p)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
 }
 
+static inline vec v_one_f16(const char *p)
+{
+    uint16_t half;
+    memcpy(&half, p, sizeof half);
+    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
+}
+
 static inline vec v_bf16(const char *p)
 {
     uint16_t half[4];

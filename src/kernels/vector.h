@@ -4,6 +4,7 @@
  *   vec, V_LANES                  V_MOST_COLUMNS(rows)   vectors of a tile's row that fit into registers
  *   v_zero() v_set(x) v_load(p) v_store(p, v)            any address
  *   v_f16(p) v_bf16(p) v_int8(p)                         V_LANES numbers at any address -> floats
+ *   v_one_f16(p)                                         one number for all lanes
  *   v_add(a, b) v_mul(a, b) v_fma(a, b, c) = a * b + c   v_div(a, b)
  *   v_max(a, b) v_min(a, b)                              b when either is NaN
  *   v_scale_or_zero(a, n, whole, x, low)                 x < low ? 0 : a * 2^n, NaN when x is; n = the lowest bits of
@@ -57,7 +58,7 @@ INLINE vec load_vector(uint32_t type, const char *row, uint32_t at)
         return v_bf16(row + 2 * (size_t)at);
     case H2OKV_TYPE_Q8_0:
         block = row + (size_t)(at / H2OKV__Q8_0_BLOCK) * H2OKV__Q8_0_BYTES;
-        return v_mul(v_set(h2okv__load_f16(block)), v_int8(block + 2 + at % H2OKV__Q8_0_BLOCK));
+        return v_mul(v_one_f16(block), v_int8(block + 2 + at % H2OKV__Q8_0_BLOCK));
     default:
         return v_load((const float *)(const void *)(row + 4 * (size_t)at));
     }
