@@ -19,7 +19,7 @@
 #include "support/check.h"
 #include "support/rng.h"
 
-enum { MODEL_TOKENS = 160, MODEL_MOST = 8192 /* numbers in any array of a test */ };
+enum { MODEL_TOKENS = 160, MODEL_MOST = 65536 /* numbers in any array of a test */ };
 
 typedef struct model_lane {
     uint32_t count;
