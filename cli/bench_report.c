@@ -65,6 +65,18 @@ static void put_row(FILE *out, const bench_point *p, bool first_of_context)
             (double)p->sample[0].kv_bytes / (1 << 20), bench_peak(p).median / (1 << 20), p->n);
 }
 
+static void put_names(FILE *out, const bench *b)
+{
+    bool measured[BENCH_SYSTEMS] = { false };
+    for (uint32_t i = 0; i < b->n_points; i++) measured[b->point[i].system] |= b->point[i].n > 0;
+    fputs("Medians of n rounds; peak: of the process, the model's mapped file included.", out);
+    for (int s = 0; s < BENCH_SYSTEMS; s++) {
+        if (!measured[s]) continue;
+        fprintf(out, "\n  %-9s %s", bench_system_names[s], bench_system_labels[s]);
+    }
+    fputs("\n", out);
+}
+
 static void put_rows(FILE *out, const bench *b)
 {
     uint32_t context = 0;
@@ -79,11 +91,7 @@ static void put_rows(FILE *out, const bench *b)
         put_row(out, p, p->context != context);
         context = p->context;
     }
-    fputs("Medians of n rounds.\n", out);
-    for (int i = 0; i < BENCH_SYSTEMS; i++) {
-        fprintf(out, i % 2 == 0 ? "  %-9s %-34s" : " %-9s %s\n", bench_system_names[i],
-                bench_system_labels[i]);
-    }
+    put_names(out, b);
 }
 
 static void put_kernels(FILE *out, const bench_kernels *k)

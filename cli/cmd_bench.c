@@ -360,9 +360,9 @@ const cli_command cli_bench = {
     .name = "bench",
     .summary = "h2okv and plain llama.cpp side by side, and the kernels alone",
     .usage = "[-m GGUF] [options]",
-    .about = "Measures h2okv and plain llama.cpp on the same model and text, turn by turn in one\n"
-             "run: speed of reading, time to the first token, speed of decoding, memory. Then\n"
-             "the attention kernel alone against the memory's copy bandwidth.",
+    .about = "Measures h2okv and plain llama.cpp on the same model and text, turn by turn in\n"
+             "one run: speed of reading, time to the first token, speed of decoding, memory.\n"
+             "Then the attention kernel alone, against the memory's copy bandwidth.",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .example = "h2okv bench --csv bench.csv --svg bench.svg",

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A build without llama.cpp still has demo and replay, and run says what is missing and exits 3.
+# A build without llama.cpp still has demo and replay; run and bench say what is missing and exit 3.
 #
 #   scripts/check-no-llama.sh BUILD_DIR
 set -eu
@@ -11,9 +11,12 @@ for file in "$vectors"/*.jsonl; do
     "$h2okv" replay "$file" --check >/dev/null
 done
 
-status=0
-message=$("$h2okv" run -p hello -n 1 2>&1) || status=$?
-if [ $status != 3 ] || ! echo "$message" | grep -q 'llama\.cpp'; then
-    echo "h2okv run without llama.cpp: exit $status (expected 3), it said: $message"
-    exit 1
-fi
+for command in "run -p hello -n 1" bench; do
+    status=0
+    message=$("$h2okv" $command 2>&1) || status=$?
+    if [ $status != 3 ] || ! echo "$message" | grep -q 'llama\.cpp'; then
+        echo "h2okv $command without llama.cpp: exit $status (expected 3), it said: $message"
+        exit 1
+    fi
+done
+"$h2okv" bench --systems none --quick >/dev/null

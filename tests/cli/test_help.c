@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const commands[] = { "run", "demo", "replay" };
-enum { N_COMMANDS = 3 };
+static const char *const commands[] = { "run", "bench", "demo", "replay" };
+enum { N_COMMANDS = 4 };
 
 static void help_of_the_program(void **state)
 {
