@@ -1,6 +1,7 @@
 /*
  * bench_store.c - what one update() with eviction costs in a store that is full: one layer, 8 heads x 64,
- * f32, batch 1, one thread, beside the same class in PyTorch.
+ * f32, batch 1, one thread, beside the same class in PyTorch; and what append() + attend() of one token costs there,
+ * which computes the attention itself (one lane a head).
  *
  *   bench_store [--json]      environment PEERS=1: time PyTorch now (peers/seed_torch.py, which installs it
  *                             into the build tree when missing), else print figures recorded earlier
@@ -24,13 +25,14 @@ typedef struct result {
     uint32_t half, runs; /* recent and heavy; updates timed */
     double torch_us;     /* recorded: PyTorch 2.13.0 on CPU, 1 thread, on a machine like this one */
     double median_us, p10_us, p90_us;
+    double attend_us; /* median */
 } result;
 
 static result results[] = {
-    {8, 20000, 116.0, 0, 0, 0},
-    {256, 10000, 1200.0, 0, 0, 0},
-    {1024, 3000, 3800.0, 0, 0, 0},
-    {4096, 1000, 18900.0, 0, 0, 0},
+    {8, 20000, 116.0, 0, 0, 0, 0},
+    {256, 10000, 1200.0, 0, 0, 0, 0},
+    {1024, 3000, 3800.0, 0, 0, 0, 0},
+    {4096, 1000, 18900.0, 0, 0, 0, 0},
 };
 
 enum { N_RESULTS = sizeof results / sizeof results[0] };
@@ -68,7 +70,7 @@ static float *random_array(size_t n)
     return out;
 }
 
-static h2okv_store *create_store(uint32_t half)
+static h2okv_store *create_store(uint32_t half, uint32_t max_pass)
 {
     h2okv_store *store;
     h2okv_shape shape;
@@ -77,6 +79,8 @@ static h2okv_store *create_store(uint32_t half)
     h2okv_shape_init(&shape);
     shape.heads = HEADS;
     shape.head_dim = HEAD_DIM;
+    shape.max_pass = max_pass;
+    shape.lane_per_head = max_pass > 0;
     h2okv_options_init(&options);
     options.budget = 2 * half;
     options.recent = half;
@@ -94,13 +98,17 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void must_update(h2okv_store *store, const float *kv, const float *weights)
+static void must_be_ok(const char *what, int status)
 {
-    int status = h2okv_store_update(store, 0, kv, kv + HEADS * HEAD_DIM, weights);
     if (status != H2OKV_OK) {
-        fprintf(stderr, "bench_store: update: %s\n", h2okv_strerror(status));
+        fprintf(stderr, "bench_store: %s: %s\n", what, h2okv_strerror(status));
         exit(6);
     }
+}
+
+static void must_update(h2okv_store *store, const float *kv, const float *weights)
+{
+    must_be_ok("update", h2okv_store_update(store, 0, kv, kv + HEADS * HEAD_DIM, weights));
 }
 
 /* Weights [HEADS][size] do not sum to 1 here: the level of the numbers changes no decision. */
@@ -108,7 +116,7 @@ static void measure(result *r)
 {
     uint32_t budget = 2 * r->half;
     size_t table = (size_t)HEADS * budget;
-    h2okv_store *store = create_store(r->half);
+    h2okv_store *store = create_store(r->half, 0);
     float *kv = random_array(2 * HEADS * HEAD_DIM);
     float *weights = random_array(TABLES * table);
     double *us = must(malloc(r->runs * sizeof *us));
@@ -128,6 +136,32 @@ static void measure(result *r)
     free(us);
     free(weights);
     free(kv);
+    h2okv_store_free(store);
+}
+
+/* q, K and V of a token: [HEADS][HEAD_DIM] each, random, from a ring of tokens. */
+static void measure_attend(result *r)
+{
+    enum { ROW = HEADS * HEAD_DIM, RING = 64 };
+    uint32_t warm = 2 * r->half + 20, runs = r->runs / 5;
+    h2okv_store *store = create_store(r->half, 1);
+    float *ring = random_array(3 * ROW * RING);
+    double *us = must(malloc(runs * sizeof *us));
+    float out[ROW];
+
+    for (uint32_t i = 0; i < warm + runs; i++) {
+        const float *q = ring + (size_t)(i % RING) * 3 * ROW;
+        double start = now_us();
+        must_be_ok("append", h2okv_store_append(store, 0, 1, q + ROW, q + 2 * ROW));
+        must_be_ok("attend", h2okv_store_attend(store, 0, q, out));
+        if (i >= warm) {
+            us[i - warm] = now_us() - start;
+        }
+    }
+    qsort(us, runs, sizeof *us, by_value);
+    r->attend_us = us[runs / 2];
+    free(us);
+    free(ring);
     h2okv_store_free(store);
 }
 
@@ -162,11 +196,11 @@ static void print_table(const char *source)
 {
     printf("store: %s\n", work);
     printf("microseconds, median of many runs; PyTorch: %s\n", source);
-    printf("  recent+heavy      h2okv      10 %%      90 %%      PyTorch  times faster\n");
+    printf("  recent+heavy      h2okv      10 %%      90 %%      PyTorch  times faster   append+attend\n");
     for (size_t i = 0; i < N_RESULTS; i++) {
         const result *r = &results[i];
-        printf("  %6u+%-6u %9.2f  %8.2f  %8.2f %12.0f %13.0f\n", r->half, r->half, r->median_us, r->p10_us,
-               r->p90_us, r->torch_us, r->torch_us / r->median_us);
+        printf("  %6u+%-6u %9.2f  %8.2f  %8.2f %12.0f %13.0f %15.2f\n", r->half, r->half, r->median_us, r->p10_us,
+               r->p90_us, r->torch_us, r->torch_us / r->median_us, r->attend_us);
     }
 }
 
@@ -176,9 +210,9 @@ static void print_json(const char *source)
     for (size_t i = 0; i < N_RESULTS; i++) {
         const result *r = &results[i];
         printf("%s\n  {\"recent\": %u, \"heavy\": %u, \"runs\": %u, \"median_us\": %.3f, \"p10_us\": %.3f, "
-               "\"p90_us\": %.3f, \"torch_us\": %.1f, \"times_faster\": %.1f}",
+               "\"p90_us\": %.3f, \"torch_us\": %.1f, \"times_faster\": %.1f, \"attend_us\": %.3f}",
                i > 0 ? "," : "", r->half, r->half, r->runs, r->median_us, r->p10_us, r->p90_us, r->torch_us,
-               r->torch_us / r->median_us);
+               r->torch_us / r->median_us, r->attend_us);
     }
     printf("\n]}\n");
 }
@@ -193,6 +227,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < N_RESULTS; i++) {
         measure(&results[i]);
+        measure_attend(&results[i]);
     }
     const char *source = peers != NULL && strcmp(peers, "1") == 0 && measure_torch() ? "measured now"
                                                                                      : "recorded earlier";
