@@ -305,6 +305,37 @@ static void test_some_minus_infinity(void **state)
     }
 }
 
+/* ---- What the thread had before ---- */
+
+#if defined(__x86_64__)
+/* An engine that configures AMX's tiles once a thread, as ggml does, must find its configuration again. */
+static void test_tile_configuration(void **state)
+{
+    (void)state;
+    const h2okv__isa *amx = h2okv__isa_find("amx");
+    if (!h2okv__isa_usable(amx)) {
+        return; /* then no table touches tiles */
+    }
+    unsigned char before[64] = {1}, after[64] = {0};
+    for (int i = 0; i < 8; i++) {
+        before[16 + 2 * i] = 32; /* bytes of a row */
+        before[48 + i] = 5;      /* rows */
+    }
+    h2okv__attention shape = shape_of(1, 1, 20, 30, 20);
+    problem p;
+    problem_create(&p, &shape, 11);
+    __asm__ volatile("ldtilecfg (%0)" : : "r"(before) : "memory");
+    problem_run(&p, amx, 1);
+    __asm__ volatile("sttilecfg (%0)" : : "r"(after) : "memory");
+    __asm__ volatile("tilerelease");
+    assert_memory_equal(after, before, sizeof after);
+    problem_run(&p, amx, 1);
+    __asm__ volatile("sttilecfg (%0)" : : "r"(after) : "memory");
+    assert_int_equal(after[0], 0); /* none before, none after */
+    problem_destroy(&p);
+}
+#endif
+
 /* ---- What is refused ---- */
 
 static void refuse(uint32_t *field, uint32_t value, const h2okv__attention *a, const char *word)
@@ -357,6 +388,9 @@ int main(void)
         cmocka_unit_test(test_many_ones),        cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_large_logits),     cmocka_unit_test(test_nothing_seen),
         cmocka_unit_test(test_some_minus_infinity), cmocka_unit_test(test_unsupported),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_tile_configuration),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
