@@ -76,7 +76,8 @@ static inline void split_pair(__m512 a, __m512 b, char *out)
 {
     __m512 a_high = high_of(a), b_high = high_of(b);
     _mm512_storeu_si512(out, pairs_of(a_high, b_high));
-    _mm512_storeu_si512(out + TILE_BYTES, pairs_of(high_of(_mm512_sub_ps(a, a_high)), high_of(_mm512_sub_ps(b, b_high))));
+    __m512 a_low = high_of(_mm512_sub_ps(a, a_high)), b_low = high_of(_mm512_sub_ps(b, b_high));
+    _mm512_storeu_si512(out + TILE_BYTES, pairs_of(a_low, b_low));
 }
 
 /* 32 neighbours of a row -> 32 high at `high`, 32 low at `low`. */
