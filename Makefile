@@ -3,7 +3,7 @@
 #   make             build/h2okv and the libraries
 #   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
 #   make test        build and run every test
-#   make bench       build and run the benchmarks
+#   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: a minute)
 #   make model       fetch the default model
 #   make install     into PREFIX (default /usr/local), below DESTDIR
 #   make clean       remove build/; what was fetched stays in the cache folder
@@ -45,10 +45,13 @@ test:
 	$(BUILD)
 	cd build && ctest --output-on-failure --no-label-summary --parallel $(JOBS)
 
+BENCH ?= --minutes 10
 bench:
 	@scripts/setup.sh model
 	$(CONFIGURE)
+	$(BUILD) --target product
 	cmake --build build --target bench
+	build/h2okv bench $(BENCH) $(if $(filter off,$(LLAMA)),--systems none) --csv build/bench.csv --svg build/bench.svg
 
 model:
 	@scripts/fetch.sh model
