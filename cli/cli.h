@@ -4,6 +4,7 @@
  *   main.c     finds the command              options.c  a table of options: parsing, --help, nearest names
  *   term.c     terminal, colours, progress    table.c    bars, ranges of positions, tables of kept tokens
  *   utf8.c     whole characters               buffer.c   bytes that grow
+ *   text.c     texts from files
  *   isa.c      instruction sets
  *   cmd_*.c    one file a command             llama/     what needs llama.cpp
  *
@@ -66,7 +67,7 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 } cli_command;
 
-extern const cli_command cli_bench, cli_demo, cli_replay, cli_run;
+extern const cli_command cli_bench, cli_demo, cli_eval, cli_replay, cli_run;
 
 /* Sets the fields of `out` from argv. Returns false when the command has to end with *exit_code: help was
  * asked for, or there was an error and it has been reported. *first is the first argument after the
@@ -151,6 +152,14 @@ typedef struct cli_buffer {
 bool cli_buffer_reserve(cli_buffer *b, size_t more); /* false: out of memory, nothing changed */
 bool cli_buffer_add(cli_buffer *b, const char *bytes, size_t n);
 void cli_buffer_free(cli_buffer *b);
+
+/* ---- text.c ------------------------------------------------------------------------------------------- */
+
+/* Exit codes; on failure an error has been printed. What is read is added to `text`. */
+int cli_read_stream(const char *command, FILE *file, const char *name, cli_buffer *text); /* not checked yet */
+int cli_check_text(const char *command, const char *name, const cli_buffer *text); /* UTF-8 without NUL, not empty */
+int cli_read_text(const char *command, const char *path, cli_buffer *text);        /* a file, checked */
+int cli_read_licences(const char *command, cli_buffer *text); /* a long text that Debian systems have */
 
 /* ---- table.c ------------------------------------------------------------------------------------------ */
 

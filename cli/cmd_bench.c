@@ -5,7 +5,6 @@
  */
 #include "bench.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,55 +220,11 @@ bool bench_plan(bench *b)
 
 /* ---- The text ----------------------------------------------------------------------------------------- */
 
-static bool add_file(cli_buffer *text, const char *path)
-{
-    char bytes[16384];
-    FILE *file = fopen(path, "rb");
-    size_t n;
-    bool ok = file != NULL;
-    while (ok && (n = fread(bytes, 1, sizeof bytes, file)) > 0) ok = cli_buffer_add(text, bytes, n);
-    if (file) {
-        ok = ok && !ferror(file);
-        fclose(file);
-    }
-    return ok;
-}
-
-/* The text that `make run` uses comes first. */
-static bool add_licences(bench *b)
-{
-    static const char *const names[] = { "GPL-3",   "LGPL-3",     "GPL-2",   "LGPL-2.1",
-                                         "MPL-2.0", "Apache-2.0", "GFDL-1.3" };
-    char path[64];
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        snprintf(path, sizeof path, "/usr/share/common-licenses/%s", names[i]);
-        (void)add_file(&b->text, path);
-    }
-    snprintf(b->source, sizeof b->source, "licences in /usr/share/common-licenses");
-    if (b->text.n > 0) return true;
-    return cli_error(command,
-                     "no text: this system has no /usr/share/common-licenses; give one with -f FILE");
-}
-
 static int read_text(bench *b)
 {
     const char *path = b->options->file;
-    size_t bad;
-    if (!path) return add_licences(b) ? CLI_OK : CLI_INPUT;
-    errno = 0;
-    snprintf(b->source, sizeof b->source, "%s", path);
-    if (!add_file(&b->text, path)) {
-        cli_error(command, "%s: cannot read: %s", path, strerror(errno ? errno : EIO));
-        return CLI_INPUT;
-    }
-    if (b->text.n == 0) {
-        cli_error(command, "%s: is empty", path);
-        return CLI_INPUT;
-    }
-    bad = cli_utf8_bad(b->text.data, b->text.n);
-    if (bad == SIZE_MAX) return CLI_OK;
-    cli_error(command, "%s: is no UTF-8 text (byte %zu)", path, bad);
-    return CLI_INPUT;
+    snprintf(b->source, sizeof b->source, "%s", path ? path : "licences in /usr/share/common-licenses");
+    return path ? cli_read_text(command, path, &b->text) : cli_read_licences(command, &b->text);
 }
 
 /* ---- The command -------------------------------------------------------------------------------------- */

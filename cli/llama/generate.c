@@ -31,6 +31,11 @@ void generation_catch_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+bool generation_interrupted(void)
+{
+    return interrupted;
+}
+
 /* ---- The sampler -------------------------------------------------------------------------------------- */
 
 /* End tokens get a bias of minus infinity, so that no sampler can choose one. */

@@ -69,10 +69,10 @@ static void files_that_are_none(void **state)
                    "/nowhere/a.csv");
     program_expect(6, "/nowhere/a.svg: cannot write: No such file", "bench", "--systems", "none", "--svg",
                    "/nowhere/a.svg");
-    program_expect(4, "/nowhere.txt: cannot read: No such file", "bench", "--systems", "none", "-f",
+    program_expect(4, "/nowhere.txt: cannot open: No such file", "bench", "--systems", "none", "-f",
                    "/nowhere.txt");
     program_expect(4, ": is empty", "bench", "--systems", "none", "-f", program_file("", 0));
-    program_expect(4, ": is no UTF-8 text (byte 3)", "bench", "--systems", "none", "-f",
+    program_expect(4, ": not a text: invalid UTF-8 at byte 3", "bench", "--systems", "none", "-f",
                    program_file("abc\xff", 4));
     program_clean();
 }
