@@ -4,7 +4,7 @@
  * bf16 alone would round q, K, the weights and V to 8 bits. Every number is split into two of them instead,
  *
  *   x = high + low,  high = x rounded to bf16,  low = (x - high) rounded to bf16        (f16 is split exactly)
- *   x y ~ high high + high low + low high (+ low low, at most 2^-16 of it, in logits only: exp makes it relative)
+ *   x y ~ high high + high low + low high                                (the rest is at most 2^-16 of it)
  *
  * so the products are nearly f32's and still several times as fast as f32's own. Layout, in tiles of 1 KB:
  *
@@ -144,7 +144,7 @@ static bool pack_q(const float *row, uint32_t dim, float scale, uint32_t index, 
 /* ---- Products ---- */
 
 /* C += A B over `depth` / 32 tiles: A [16 or 32 rows] as q rows are laid out, B two columns of tiles `b_columns` bytes
- * apart. Tiles 0..3 are C, 4 and 5 hold A, 6 and 7 B. With low_low the fourth product too. */
+ * apart. Tiles 0..3 are C, 4 and 5 hold A, 6 and 7 B. */
 #define ADD_PRODUCTS_32()        \
     do {                         \
         _tile_dpbf16ps(0, 4, 6); \
@@ -153,8 +153,7 @@ static bool pack_q(const float *row, uint32_t dim, float scale, uint32_t index, 
         _tile_dpbf16ps(3, 5, 7); \
     } while (0)
 
-static inline void multiply_32(const char *a, size_t a_stride, const char *b, size_t b_columns, size_t depth,
-                               const bool low_low)
+static inline void multiply_32(const char *a, size_t a_stride, const char *b, size_t b_columns, size_t depth)
 {
     for (size_t k = 0; k < depth; k += K_OF_TILE, a += 128, b += PAIR_BYTES) {
         _tile_loadd(4, a, a_stride);
@@ -167,17 +166,13 @@ static inline void multiply_32(const char *a, size_t a_stride, const char *b, si
         ADD_PRODUCTS_32();
         _tile_loadd(6, b + TILE_BYTES, 64);
         _tile_loadd(7, b + b_columns + TILE_BYTES, 64);
-        if (low_low) {
-            ADD_PRODUCTS_32();
-        }
         _tile_loadd(4, a, a_stride);
         _tile_loadd(5, a + 16 * a_stride, a_stride);
         ADD_PRODUCTS_32();
     }
 }
 
-static inline void multiply_16(const char *a, size_t a_stride, const char *b, size_t b_columns, size_t depth,
-                               const bool low_low)
+static inline void multiply_16(const char *a, size_t a_stride, const char *b, size_t b_columns, size_t depth)
 {
     for (size_t k = 0; k < depth; k += K_OF_TILE, a += 128, b += PAIR_BYTES) {
         _tile_loadd(4, a, a_stride);
@@ -192,10 +187,6 @@ static inline void multiply_16(const char *a, size_t a_stride, const char *b, si
         _tile_loadd(7, b + b_columns + TILE_BYTES, 64);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
-        if (low_low) {
-            _tile_dpbf16ps(0, 5, 6);
-            _tile_dpbf16ps(1, 5, 7);
-        }
     }
 }
 
@@ -210,11 +201,11 @@ static void logits(const void *q, uint32_t rows, uint32_t dim, const void *panel
         if (rows > 16) {
             _tile_zero(2);
             _tile_zero(3);
-            multiply_32(q, pad * sizeof(float), b, column, pad, true);
+            multiply_32(q, pad * sizeof(float), b, column, pad);
             _tile_stored(2, s + 16 * stride + c, bytes);
             _tile_stored(3, s + 16 * stride + c + 16, bytes);
         } else {
-            multiply_16(q, pad * sizeof(float), b, column, pad, true);
+            multiply_16(q, pad * sizeof(float), b, column, pad);
         }
         _tile_stored(0, s + c, bytes);
         _tile_stored(1, s + c + 16, bytes);
@@ -241,11 +232,11 @@ static void values(const float *s, size_t stride, uint32_t rows, uint32_t n, con
         if (rows > 16) {
             _tile_loadd(2, o + 16 * pad + d, bytes);
             _tile_loadd(3, o + 16 * pad + d + 16, bytes);
-            multiply_32(a, S_ROW_BYTES, b, column, depth, false);
+            multiply_32(a, S_ROW_BYTES, b, column, depth);
             _tile_stored(2, o + 16 * pad + d, bytes);
             _tile_stored(3, o + 16 * pad + d + 16, bytes);
         } else {
-            multiply_16(a, S_ROW_BYTES, b, column, depth, false);
+            multiply_16(a, S_ROW_BYTES, b, column, depth);
         }
         _tile_stored(0, o + d, bytes);
         _tile_stored(1, o + d + 16, bytes);

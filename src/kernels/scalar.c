@@ -100,12 +100,12 @@ static float max(const float *x, uint32_t n)
 
 static float exp_sum(float *x, uint32_t n, float minus)
 {
-    float sum = 0.0f;
+    double sum = 0.0;
     for (uint32_t i = 0; i < n; i++) {
         x[i] = expf(x[i] - minus);
-        sum += x[i];
+        sum += (double)x[i];
     }
-    return sum;
+    return (float)sum;
 }
 
 static void softcap(float *x, uint32_t n, float cap)
