@@ -1,6 +1,7 @@
 /*
  * bench_books.c - what the books cost: observe + plan + commit of one decode step, 1,024 cells x 90 lanes with
- * three query heads a lane, as SmolLM2-135M has them; alone, and with a model as a share of its decode step.
+ * three query heads a lane, as SmolLM2-135M has them; alone, and with a model as a share of its decode step in
+ * observe and in fused mode.
  *
  *   bench_books [--json]
  */
@@ -154,7 +155,7 @@ static void time_steps(h2okv_llama *h, with_model *out)
     *out = (with_model){true, median(steps, N), median(books, N), median(share, N)};
 }
 
-static with_model books_in_model(void)
+static with_model books_in_model(uint32_t attention)
 {
     with_model result = {false, 0, 0, 0};
     llama_log_set(silent, NULL);
@@ -171,6 +172,7 @@ static with_model books_in_model(void)
     h2okv_llama_options options;
     h2okv_llama_options_init(&options);
     options.cache = &cache;
+    options.attention = attention;
     h2okv_llama *h;
     check(h2okv_llama_create(&h, model, params, &options, NULL), "context");
     time_steps(h, &result);
@@ -179,31 +181,45 @@ static with_model books_in_model(void)
     return result;
 }
 #else
-static with_model books_in_model(void)
+enum { H2OKV_ATTENTION_FUSED, H2OKV_ATTENTION_OBSERVE };
+static with_model books_in_model(uint32_t attention)
 {
+    (void)attention;
     return (with_model){false, 0, 0, 0};
 }
 #endif
+
+static void print_json(const char *name, const with_model *m)
+{
+    if (m->measured) {
+        printf(", \"%s\": {\"step_us\": %.1f, \"books_us\": %.1f, \"share\": %.4f}", name, m->step_us, m->books_us,
+               m->share);
+    }
+}
+
+static void print_line(const char *name, const with_model *m, double alone)
+{
+    if (m->measured) {
+        printf("  %-8s a step of %7.1f us: they are %4.1f %% of it; with tap and moves %6.1f us, %4.1f %%\n", name,
+               m->step_us, 100.0 * alone / m->step_us, m->books_us, 100.0 * m->share);
+    }
+}
 
 int main(int argc, char **argv)
 {
     bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
     double alone = books_alone_us();
-    with_model in_model = books_in_model();
+    with_model observe = books_in_model(H2OKV_ATTENTION_OBSERVE), fused = books_in_model(H2OKV_ATTENTION_FUSED);
     if (json) {
         printf("{\"books_us\": %.1f", alone);
-        if (in_model.measured) {
-            printf(", \"model_step_us\": %.1f, \"model_books_us\": %.1f, \"model_share\": %.4f", in_model.step_us,
-                   in_model.books_us, in_model.share);
-        }
+        print_json("observe", &observe);
+        print_json("fused", &fused);
         printf("}\n");
         return 0;
     }
     printf("Books of one decode step, %d lanes x %d cells, %d heads a lane (medians)\n", LANES, CELLS, GROUP);
-    printf("  observe + plan + commit alone   %8.1f us\n", alone);
-    if (in_model.measured) {
-        printf("  in SmolLM2-135M, 2 threads      %8.1f us of a step of %.1f us = %.1f %% (moves included)\n",
-               in_model.books_us, in_model.step_us, 100.0 * in_model.share);
-    }
+    printf("  observe + plan + commit alone: %.1f us. In SmolLM2-135M, 2 threads:\n", alone);
+    print_line("observe", &observe, alone);
+    print_line("fused", &fused, alone);
     return 0;
 }
