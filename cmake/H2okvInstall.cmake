@@ -48,7 +48,8 @@ endif()
 
 install(TARGETS h2okv h2okv_shared EXPORT h2okv-targets)
 install(TARGETS h2okv_cli)
-install(FILES include/h2okv/h2okv.h include/h2okv/advanced.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/h2okv)
+install(FILES include/h2okv/h2okv.h include/h2okv/advanced.h include/h2okv/attention.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/h2okv)
 install(EXPORT h2okv-targets NAMESPACE h2okv:: DESTINATION ${package_dir})
 
 configure_file(cmake/h2okv.pc.in h2okv.pc @ONLY)

@@ -14,6 +14,8 @@ export PKG_CONFIG_PATH="$libdir"
 mkdir "$prefix/user"
 cat >"$prefix/user/core.c" <<'END'
 #include <h2okv/h2okv.h>
+#include <h2okv/advanced.h>
+#include <h2okv/attention.h>
 int main(void) { return h2okv_version()[0] == '\0'; }
 END
 cat >"$prefix/user/llama.c" <<'END'
