@@ -69,8 +69,10 @@ static int find_file(engine *e, const char *path)
     }
     if (path) snprintf(e->path, sizeof e->path, "%s", path);
     if (stat(e->path, &info) == 0) {
-        if (!S_ISDIR(info.st_mode)) return CLI_OK;
-        cli_error(e->command, "%s: is a directory, not a model", e->path);
+        if (S_ISREG(info.st_mode)) return CLI_OK;
+        cli_error(e->command, "%s: is %s", e->path,
+                  S_ISDIR(info.st_mode) ? "a directory, not a model"
+                                        : "not a regular file; llama.cpp reads a model more than once");
     } else if (path) {
         cli_error(e->command, "%s: cannot open: %s", e->path, strerror(errno));
     } else {
@@ -118,6 +120,10 @@ static int load_model(engine *e)
         return CLI_MODEL;
     }
     e->vocab = llama_model_get_vocab(e->model);
+    if (llama_vocab_type(e->vocab) == LLAMA_VOCAB_TYPE_NONE) { /* asked for tokens, llama.cpp would abort */
+        cli_error(e->command, "%s: has no vocabulary, so no text can be read or written with it", e->path);
+        return CLI_MODEL;
+    }
     return CLI_OK;
 }
 

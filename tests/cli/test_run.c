@@ -95,6 +95,8 @@ static void models_that_are_none(void **state)
     program_expect(4, "/nowhere.gguf: cannot open: No such file or directory", "run", "-p", "a", "-m",
                    "/nowhere.gguf");
     program_expect(4, ": is a directory, not a model", "run", "-p", "a", "-m", H2OKV_TEST_DIR);
+    program_expect(4, ": is not a regular file", "run", "-p", "a", "-m", "/dev/null");
+    program_expect(4, ": is not a regular file", "run", "-p", "a", "-m", "/dev/stdin");
     program_expect(4, ": is no GGUF file", "run", "-p", "a", "-m", program_file("PK\3\4 something else", 20));
     program_expect(4, ": is no GGUF file", "run", "-p", "a", "-m", program_file("GG", 2));
     program_expect(5, ": llama.cpp cannot load it: ", "run", "-p", "a", "-m",

@@ -78,6 +78,29 @@ static void a_cut_model_is_refused(void **state)
     free(bytes);
 }
 
+/* The default model with another word for its tokenizer, of the same length. llama.cpp aborts when such a model is
+ * asked for tokens. */
+static void a_model_without_vocabulary_is_refused(void **state)
+{
+    static const char key[] = "tokenizer.ggml.model";
+    FILE *file = fopen(H2OKV_TEST_MODEL, "rb");
+    char *bytes = NULL, *name = NULL;
+    long n = 0;
+    (void)state;
+    assert_true(file && fseek(file, 0, SEEK_END) == 0 && (n = ftell(file)) > 65536);
+    bytes = malloc((size_t)n);
+    rewind(file);
+    assert_true(bytes && fread(bytes, 1, (size_t)n, file) == (size_t)n);
+    fclose(file);
+    for (char *at = bytes; !name && at < bytes + 65536; at++) {
+        if (memcmp(at, key, sizeof key - 1) == 0) name = at + sizeof key - 1 + 4 + 8; /* type, length */
+    }
+    assert_true(name && memcmp(name, "gpt2", 4) == 0);
+    memcpy(name, "none", 4);
+    program_expect(5, ": has no vocabulary", "run", "-p", "a", "-t", "1", "-m", program_file(bytes, (size_t)n));
+    free(bytes);
+}
+
 static void a_budget_larger_than_the_machine_is_refused(void **state)
 {
     (void)state;
@@ -401,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_model_is_refused),
+        cmocka_unit_test(a_model_without_vocabulary_is_refused),
         cmocka_unit_test(a_budget_larger_than_the_machine_is_refused),
         cmocka_unit_test(full_policy_needs_room),
         cmocka_unit_test(json_keys_and_invariants),
