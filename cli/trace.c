@@ -16,6 +16,7 @@
 
 #define MOST_HEADS 1024u
 #define MOST_TOKENS (1u << 20) /* in a budget or a step */
+#define MOST_GRACE 65536       /* what the cache takes */
 
 /* ---- Errors ------------------------------------------------------------------------------------------- */
 
@@ -184,7 +185,7 @@ static bool read_header(trace_reader *r)
          header_count(r, object, "recent", true, 0, MOST_TOKENS, &h->recent) &&
          header_count(r, object, "heavy", true, 0, MOST_TOKENS, &h->heavy) &&
          header_count(r, object, "sinks", false, 0, MOST_TOKENS, &h->sinks) &&
-         header_count(r, object, "grace", false, 0, MOST_TOKENS, &h->grace) && header_rest(r, object);
+         header_count(r, object, "grace", false, 0, MOST_GRACE, &h->grace) && header_rest(r, object);
     json_decref(object);
     return ok;
 }

@@ -182,6 +182,8 @@ static const struct {
       "\"count_self\":1}\n" FIRST, ":1: header: \"count_self\" has to be true or false" },
     { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"shared\",\"heads\":1,\"recent\":1,\"heavy\":1,\"decay\":0,"
       "\"count_self\":true}\n" FIRST, ":1: header: \"decay\" has to be above 0 and at most 1" },
+    { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"shared\",\"heads\":1,\"recent\":1,\"heavy\":1,\"grace\":65537,"
+      "\"count_self\":true}\n" FIRST, ":1: header: \"grace\" is 65537, it has to be 0 to 65536" },
     { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"per-head\",\"heads\":3,\"group\":2,\"recent\":1,\"heavy\":1,"
       "\"count_self\":true}\n" FIRST, ":1: header: \"heads\" 3 is no multiple of \"group\" 2" },
     { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"shared\",\"heads\":1,\"recnt\":1,\"heavy\":1,"
