@@ -59,6 +59,16 @@ static int read_options(h2okv_llama_options *out, h2okv_options *cache, const h2
     return H2OKV_OK;
 }
 
+/* Asked of the kernels themselves, whatever mode it will be: that one was wanted must not pass in silence. */
+static int check_isa(const char *isa, h2okv_error *error)
+{
+    h2okv_attention smallest = {.kv_heads = 1, .group = 1, .queries = 1, .k_dim = 32, .v_dim = 32, .n_cells = 1};
+    h2okv_kernels *kernels = NULL;
+    int status = isa != NULL ? h2okv_kernels_create(&kernels, &smallest, 1, isa, NULL, error) : H2OKV_OK;
+    h2okv_kernels_free(kernels);
+    return status;
+}
+
 /* The adapter's own demands, and the cache's with the number of cells that there will be at least. */
 static int check_sizes(h2okv_llama_options *o, h2okv_options *cache, h2okv_error *error)
 {
@@ -144,6 +154,9 @@ static int check_layer(h2okv_llama *h, uint32_t i, h2okv_error *error)
     }
     if (h->lanes_mode != H2OKV_LANES_ALL && h->fused && l->kv_heads != h->layer[0].kv_heads) {
         h->not_fused = "its layers have different numbers of KV heads";
+    }
+    if (h->fused && h->mean_heads && l->query_heads != h->layer[0].query_heads) {
+        h->not_fused = "its layers have different numbers of query heads, of which a mean is wanted";
     }
     if (h->lanes_mode == H2OKV_LANES_HEAD && l->kv_heads != h->layer[0].kv_heads) {
         return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "lanes",
@@ -316,6 +329,7 @@ int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llam
     h2okv_options cache;
     int status = read_options(&o, &cache, options, error);
     status = status != H2OKV_OK ? status : check_sizes(&o, &cache, error);
+    status = status != H2OKV_OK ? status : check_isa(o.isa, error);
     status = status != H2OKV_OK ? status : h2okv_llama_check_model(model, error);
     if (status != H2OKV_OK) {
         return status;

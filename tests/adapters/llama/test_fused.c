@@ -173,6 +173,18 @@ static void test_isa_is_used_or_refused(void **state)
     assert_null(h);
     assert_string_equal(error.field, "isa");
     assert_non_null(strstr(error.text, "z80"));
+    options.attention = H2OKV_ATTENTION_OBSERVE; /* not even there does a name pass that means nothing */
+    assert_int_equal(h2okv_llama_create(&h, fixture_model, fixture_params(), &options, &error), H2OKV_E_INVALID);
+    assert_string_equal(error.field, "isa");
+
+    options.attention = H2OKV_ATTENTION_AUTO; /* one that cannot run here is no reason to observe in silence */
+    for (uint32_t i = 0; (options.isa = h2okv_isa_name(i)) != NULL; i++) {
+        if (!h2okv_isa_usable(options.isa)) {
+            assert_int_equal(h2okv_llama_create(&h, fixture_model, fixture_params(), &options, &error),
+                             H2OKV_E_UNSUPPORTED);
+            assert_string_equal(error.field, "isa");
+        }
+    }
 }
 
 static void test_unsupported_type_falls_back_or_is_refused(void **state)

@@ -200,6 +200,35 @@ static void test_layers_that_differ(void **state)
     llama_model_free(model);
 }
 
+/* A mean has to divide by each layer's own number of query heads; the kernels are told one weight for all. */
+static void test_query_heads_that_differ(void **state)
+{
+    (void)state;
+    synth_key keys[] = {{"attention.head_count", SYNTH_U32_PER_LAYER, 0, {4, 2, 4}},
+                        {"attention.head_count_kv", SYNTH_U32_PER_LAYER, 0, {2, 2, 2}},
+                        {NULL, SYNTH_U32, 0, {0}}};
+    struct llama_model *model = synth_model(&(synth_shape){
+        .architecture = "deci", .layers = 3, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 2,
+        .keys = keys,
+    });
+    h2okv_options cache = synth_cache_options(16, 8);
+    h2okv_llama_options options;
+    h2okv_llama_options_init(&options);
+    options.cache = &cache;
+    options.ubatch = 8;
+    for (uint32_t heads = H2OKV_HEADS_SUM; heads <= H2OKV_HEADS_MEAN; heads++) {
+        cache.heads = heads;
+        h2okv_llama *h = NULL;
+        h2okv_llama_stats stats;
+        assert_int_equal(h2okv_llama_create(&h, model, synth_params(0, 0), &options, NULL), H2OKV_OK);
+        h2okv_llama_get_stats(h, &stats);
+        assert_int_equal(stats.isa != NULL, heads == H2OKV_HEADS_SUM);
+        assert_true(heads == H2OKV_HEADS_SUM || strstr(stats.not_fused, "query heads") != NULL);
+        h2okv_llama_free(h);
+    }
+    llama_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_refusals_do_not_leak),
         cmocka_unit_test(test_relatives_that_are_taken),
         cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_query_heads_that_differ),
     };
     return cmocka_run_group_tests(tests, synth_open, synth_close);
 }
