@@ -14,9 +14,8 @@
 
 static const cli_option options[] = {
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Text" },
-    { CLI_TEXT, 'f', "file", FIELD(file), 0, 0, NULL, "FILE", "text to go on from" },
-    { CLI_TEXT, 'p', "prompt", FIELD(prompt), 0, 0, NULL, "TEXT",
-      "the same, as an argument; - is standard input" },
+    { CLI_TEXT, 'f', "file", FIELD(file), 0, 0, NULL, "FILE", "text to go on from; - alone is standard input" },
+    { CLI_TEXT, 'p', "prompt", FIELD(prompt), 0, 0, NULL, "TEXT", "the same, as an argument" },
     { CLI_COUNT, 'n', "new", FIELD(n_new), 0, MOST_TOKENS, NULL, "N",
       "most new tokens (128); 0 reads the text only" },
     { CLI_FLAG, 0, "ignore-eos", FIELD(ignore_eos), 0, 0, NULL, NULL, "never choose an end token" },

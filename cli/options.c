@@ -275,7 +275,7 @@ static void put_option(FILE *out, const cli_option *o)
 void cli_help(FILE *out, const cli_command *command)
 {
     static const cli_option help = { .letter = 'h', .name = "help", .help = "this text" };
-    fprintf(out, "usage: h2okv %s ", command->name);
+    fprintf(out, "usage: h2okv %s%s", command->name, *command->usage ? " " : "");
     put_lines(out, command->usage, 13 + (int)strlen(command->name) + 1);
     fprintf(out, "\n%s\n", command->about);
     if (command->n_options == 0 || command->options[0].kind != CLI_HEADING) fprintf(out, "\n");
