@@ -1,7 +1,7 @@
 # Where scripts/fetch.sh keeps what it fetched. The names here and in scripts/pins.sh are the same.
-if(DEFINED ENV{H2OKV_CACHE})
+if(NOT "$ENV{H2OKV_CACHE}" STREQUAL "")
   set(default_cache "$ENV{H2OKV_CACHE}")
-elseif(DEFINED ENV{XDG_CACHE_HOME})
+elseif(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(default_cache "$ENV{XDG_CACHE_HOME}/h2okv")
 else()
   set(default_cache "$ENV{HOME}/.cache/h2okv")
