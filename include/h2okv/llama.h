@@ -12,6 +12,9 @@
  * The context has budget + ubatch cells: that is the memory bound, however long the text. After each pass of
  * at most ubatch tokens every (layer, KV head) evicts down to the budget by itself.
  *
+ * Attention is computed by our kernels inside llama.cpp's graph where every layer lies in host memory and has a shape
+ * that they know (fused), else by llama.cpp, whose weights are then read (observe): see h2okv_llama_attention.
+ *
  * The one public header that includes llama.cpp's. Errors, threads and memory: see h2okv.h. A h2okv_llama
  * belongs to one thread at a time; llama.cpp's own threads work inside a call only.
  */
