@@ -242,9 +242,9 @@ typedef struct problem_thread {
 /* NaN in the stack that the next call will use. */
 __attribute__((noinline)) static void problem_poison_stack(void)
 {
-    volatile unsigned char below[192 * 1024];
-    for (size_t i = 0; i < sizeof below; i++) {
-        below[i] = 0xff;
+    volatile uint32_t below[48 * 1024];
+    for (size_t i = 0; i < sizeof below / sizeof below[0]; i++) {
+        below[i] = 0x7fc07fc0u;
     }
 }
 
