@@ -17,7 +17,8 @@
 #include <string.h>
 
 static const char *const command = "eval";
-enum { WIDTH = 820, HEIGHT = 450, LEFT = 70, RIGHT = 640, TOP = 80, BOTTOM = 390, LABEL_STEP = 18, TICKS = 5, COLOURS = 8 };
+enum { WIDTH = 820, HEIGHT = 450, LEFT = 70, RIGHT = 640, TOP = 80, BOTTOM = 390 };
+enum { LABEL_STEP = 18, TICKS = 5, COLOURS = 8 };
 
 typedef struct chart {
     const eval *e;
@@ -171,7 +172,8 @@ static void put_budget_axis(const chart *c)
         for (uint32_t k = 0; k < n; k++) free_here = free_here && fabs(used[k] - x) > 44;
         if (!free_here) continue;
         used[n++] = x;
-        fprintf(c->out, "  <text class=\"small\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, BOTTOM + 18,
+        fprintf(c->out, "  <text class=\"small\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x,
+                BOTTOM + 18,
                 cli_thousands(count, r->budget));
         if (r->percent < 0) continue;
         fprintf(c->out, "  <text class=\"small\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g %%</text>\n", x,
