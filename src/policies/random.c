@@ -24,6 +24,6 @@ static const double *rank_by_draw(const h2okv_lane_view *lane, double *scratch)
 const h2okv_policy h2okv__policy_random = {
     .size = sizeof(h2okv_policy),
     .name = "random",
-    .summary = "recent tokens and a uniform sample of the others (see --seed); a yardstick",
+    .summary = "recent tokens and a uniform sample of the others, drawn from a seed; a yardstick",
     .rank = rank_by_draw,
 };
