@@ -4,6 +4,7 @@
 #   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
 #   make test        build and run every test
 #   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: a minute)
+#   make eval        what a budget costs in quality, a small grid: five minutes (TEXT=file for your own)
 #   make model       fetch the default model
 #   make install     into PREFIX (default /usr/local), below DESTDIR
 #   make clean       remove build/; what was fetched stays in the cache folder
@@ -22,7 +23,7 @@ CONFIGURE = cmake -S . -B build -DH2OKV_CACHE='$(CACHE)' -DH2OKV_LLAMA=$(LLAMA) 
             -DCMAKE_INSTALL_PREFIX='$(PREFIX)' $(CMAKE_FLAGS)
 BUILD     = cmake --build build --parallel $(JOBS)
 
-.PHONY: build run test bench model install clean distclean help
+.PHONY: build run test bench eval model install clean distclean help
 
 build:
 	@scripts/setup.sh
@@ -31,7 +32,7 @@ build:
 
 ifndef TEXT
 TEXT := build/licences.txt
-run: $(TEXT)
+run eval: $(TEXT)
 endif
 run:
 	@scripts/setup.sh model
@@ -52,6 +53,13 @@ bench:
 	$(BUILD) --target product
 	cmake --build build --target bench
 	build/h2okv bench $(BENCH) $(if $(filter off,$(LLAMA)),--systems none) --csv build/bench.csv --svg build/bench.svg
+
+eval:
+	@scripts/setup.sh model
+	$(CONFIGURE)
+	$(BUILD) --target product
+	build/h2okv eval kl -f '$(TEXT)' --budget 5%,10%,20%,50% --csv build/eval-kl.csv --svg build/eval-kl.svg
+	build/h2okv eval recall -f '$(TEXT)' --budget 10%,20%,50% --csv build/eval-recall.csv --svg build/eval-recall.svg
 
 model:
 	@scripts/fetch.sh model

@@ -145,7 +145,7 @@ const cli_command cli_eval = {
     .name = "eval",
     .summary = "what a budget costs in quality, against the full cache",
     .usage = "ppl|kl|recall [-m GGUF] [-f FILE] [options]",
-    .about = "Runs the same text through the full cache and through each policy at each budget.\n"
+    .about = "Runs the same text through the full cache, and each policy at each budget.\n"
              "  ppl     perplexity of the second half of the text\n"
              "  kl      the same, KL divergence to the full cache, and how often the most\n"
              "          likely token is the same\n"
