@@ -3,6 +3,12 @@
 
 enum { MOST_WORK = 1200000 }; /* multiplications of one case, so that the whole takes seconds */
 
+#ifdef NDEBUG
+enum { EVERY = 1 };
+#else
+enum { EVERY = 3 }; /* unoptimised, under sanitizers: every third case */
+#endif
+
 static const uint32_t dims[] = {32, 40, 64, 72, 96, 128, 256};
 static const uint32_t groups[][2] = {{3, 3}, {8, 1}, {8, 4}, {1, 1}}; /* KV heads, query heads for each */
 static const uint32_t queries[] = {1, 2, 3, 7, 8, 9, 64, 65, 224};
@@ -78,19 +84,20 @@ static void one_case(uint32_t k_dim, uint32_t v_dim, const uint32_t *heads, uint
 static void test_all_shapes(void **state)
 {
     (void)state;
+    uint32_t listed = 0;
     for (uint32_t d = 0; d < COUNT(dims); d++) {
         for (uint32_t g = 0; g < COUNT(groups); g++) {
             for (uint32_t n = 0; n < COUNT(queries); n++) {
                 for (uint32_t c = 0; c < COUNT(cells); c++) {
                     uint64_t work = (uint64_t)dims[d] * groups[g][0] * groups[g][1] * queries[n] * cells[c];
-                    if (work <= MOST_WORK) {
+                    if (work <= MOST_WORK && listed++ % EVERY == 0) {
                         one_case(dims[d], dims[(d + n + c) % COUNT(dims)], groups[g], queries[n], cells[c]);
                     }
                 }
             }
         }
     }
-    assert_true(checked > 1500);
+    assert_true(checked > 1500 / EVERY);
 }
 
 /* SmolLM2's prompt chunk: 800 kept and 224 new; and 64 queries at 1,100 cells with heads of 128. */
