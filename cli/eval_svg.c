@@ -179,7 +179,7 @@ static void put_budget_axis(const chart *c)
         fprintf(c->out, "  <text class=\"small\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g %%</text>\n", x,
                 BOTTOM + 33, r->percent);
     }
-    fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%d\">budget, tokens</text>\n", RIGHT + 10, BOTTOM + 18);
+    fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%d\">budget, tokens</text>\n", RIGHT + 10, BOTTOM + 33);
 }
 
 static void put_full(const chart *c)
