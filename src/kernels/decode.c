@@ -36,24 +36,26 @@ typedef struct decode {
 
 /* ---- Shape and memory ---- */
 
-static uint32_t cells_of_piece(uint32_t n_cells)
+/* Long pieces read memory in longer runs and leave less to put together; a few pieces there must be for threads to
+ * share. */
+enum { LEAST_PIECES = 8, SHORTEST_PIECE = 16, LONGEST_PIECE = 512 };
+
+static uint32_t pieces_of(uint32_t n_cells, uint32_t piece_cells)
 {
-    if (n_cells <= 256) {
-        return 16;
-    }
-    return n_cells <= 8192 ? H2OKV__PANEL : 2 * H2OKV__PANEL;
+    return n_cells / piece_cells + (n_cells % piece_cells != 0);
 }
 
-/* The most pieces that a list of up to n_cells is cut into: longer pieces make fewer of them. */
+static uint32_t cells_of_piece(uint32_t n_cells)
+{
+    uint32_t shared = pieces_of(n_cells, LEAST_PIECES * SHORTEST_PIECE) * SHORTEST_PIECE;
+    return shared > 0 ? h2okv__min(shared, LONGEST_PIECE) : SHORTEST_PIECE;
+}
+
+/* The most pieces that a list of up to n_cells is cut into. */
 static uint32_t most_pieces(uint32_t n_cells)
 {
-    static const uint32_t steps[] = {256, 8192};
-    uint32_t most = (n_cells + cells_of_piece(n_cells) - 1) / cells_of_piece(n_cells);
-    for (uint32_t i = 0; i < 2 && steps[i] < n_cells; i++) {
-        uint32_t pieces = steps[i] / cells_of_piece(steps[i]);
-        most = pieces > most ? pieces : most;
-    }
-    return most;
+    uint32_t pieces = pieces_of(n_cells, LONGEST_PIECE);
+    return pieces > LEAST_PIECES ? pieces : LEAST_PIECES;
 }
 
 static void cut(decode *d, const h2okv__attention *a)
@@ -61,7 +63,7 @@ static void cut(decode *d, const h2okv__attention *a)
     d->a = a;
     d->rows = h2okv__row_count(a);
     d->piece_cells = cells_of_piece(a->n_cells);
-    d->pieces = a->n_cells / d->piece_cells + (a->n_cells % d->piece_cells != 0);
+    d->pieces = pieces_of(a->n_cells, d->piece_cells);
     d->columns = (size_t)d->pieces * d->piece_cells;
 }
 
@@ -90,7 +92,7 @@ static void place(decode *d, h2okv__layout *layout, char *base, uint32_t thread,
         float *q = h2okv__at(base, place4(layout, a->kv_heads, rows_to_16(d), k_pad, 1));
         void *panel = h2okv__at(base, place4(layout, H2OKV__PANEL, k_pad > v_pad ? k_pad : v_pad, 1, 1));
         float *factor = h2okv__at(base, place4(layout, d->rows, most, 1, 1));
-        float *part = h2okv__at(base, place4(layout, 1, (size_t)d->rows + 2 * H2OKV__PANEL, 1, 1));
+        float *part = h2okv__at(base, place4(layout, 1, (size_t)d->rows + LONGEST_PIECE, 1, 1));
         if (i == thread) {
             d->q = q;
             d->panel = panel;
