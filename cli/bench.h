@@ -35,12 +35,21 @@ enum bench_system {
 extern const char *const bench_system_names[BENCH_SYSTEMS + 1];  /* as --systems has them, then NULL */
 extern const char *const bench_system_labels[BENCH_SYSTEMS]; /* for people */
 
+/* How the model's file is loaded. */
+enum bench_load {
+    BENCH_LOAD_OWN,  /* by h2okv read, by llama.cpp mapped: each as it does by itself */
+    BENCH_LOAD_READ, /* by all */
+    BENCH_LOAD_MMAP,
+};
+extern const char *const bench_load_names[]; /* as --load has them, then NULL */
+
 typedef struct bench_options {
     const char *model, *file;
     const char *contexts_text, *long_text, *systems_text;
     const char *isa, *csv, *svg;
     uint32_t threads, budget, ubatch, repeat, n_new;
     double minutes;
+    uint32_t load; /* enum bench_load */
     bool json, quick, quiet, verbose;
 
     bool wanted[BENCH_SYSTEMS]; /* from here on filled in by cmd_bench.c */

@@ -118,7 +118,8 @@ static bool set_all(json_t *j, const bench *b)
 {
     const bench_options *o = b->options;
     return set(j, "version", json_string(h2okv_version())) && set(j, "machine", machine_json(&b->machine)) &&
-           set(j, "threads", json_integer(o->threads)) && set(j, "budget", json_integer(o->budget)) &&
+           set(j, "threads", json_integer(o->threads)) && set(j, "load", json_string(bench_load_names[o->load])) &&
+           set(j, "budget", json_integer(o->budget)) &&
            set(j, "new_tokens", json_integer(o->n_new)) && set(j, "text", any_text(b->source)) &&
            set(j, "model", o->model ? any_text(o->model) : json_null()) &&
            set(j, "measurements", points_json(b)) && set(j, "kernels", kernels_json(&b->kernels)) &&

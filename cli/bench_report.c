@@ -69,7 +69,7 @@ static void put_names(FILE *out, const bench *b)
 {
     bool measured[BENCH_SYSTEMS] = { false };
     for (uint32_t i = 0; i < b->n_points; i++) measured[b->point[i].system] |= b->point[i].n > 0;
-    fputs("Medians of n rounds; peak: of the process, the model's mapped file included.", out);
+    fputs("Medians of n rounds; peak: of the process, with the model's file where it is mapped.", out);
     for (int s = 0; s < BENCH_SYSTEMS; s++) {
         if (!measured[s]) continue;
         fprintf(out, "\n  %-9s %s", bench_system_names[s], bench_system_labels[s]);

@@ -23,6 +23,8 @@ const char *const bench_system_labels[] = {
 #define MOST_TOKENS (INT32_MAX / 4)
 enum { LEAST_CONTEXT = 64, LEAST_BUDGET = 16, LARGEST_ALL = 4096 };
 
+const char *const bench_load_names[] = { "own", "read", "mmap", NULL };
+
 static const cli_option options[] = {
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "What is measured" },
     { CLI_TEXT, 0, "systems", FIELD(systems_text), 0, 0, NULL, "LIST",
@@ -45,6 +47,8 @@ static const cli_option options[] = {
       "model file (the one that `make model` fetches)" },
     { CLI_COUNT, 't', "threads", FIELD(threads), 1, 1024, NULL, "N",
       "threads (as many as there are processors)" },
+    { CLI_NAME, 0, "load", FIELD(load), 0, 0, bench_load_names, "HOW",
+      "own (h2okv reads the model's file, llama.cpp maps\nit, as they do by themselves), or for all read or\nmmap" },
     { CLI_COUNT, 0, "budget", FIELD(budget), LEAST_BUDGET, MOST_TOKENS, NULL, "N",
       "tokens that h2okv keeps (800)" },
     { CLI_COUNT, 0, "ubatch", FIELD(ubatch), 1, MOST_TOKENS, NULL, "N",

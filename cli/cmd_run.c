@@ -25,6 +25,9 @@ static const cli_option options[] = {
       "model file (the one that `make model` fetches)" },
     { CLI_COUNT, 't', "threads", FIELD(threads), 1, 1024, NULL, "N",
       "threads (as many as there are processors)" },
+    { CLI_FLAG, 0, "mmap", FIELD(mmap), 0, 0, NULL, NULL,
+      "map the model file instead of reading it: other\nprograms share it, but memory grows by it where\n"
+      "llama.cpp rearranges the weights" },
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Cache" },
     { CLI_COUNT, 0, "budget", FIELD(budget), RUN_LEAST_BUDGET, MOST_TOKENS, NULL, "N", "tokens kept (512)" },

@@ -29,6 +29,7 @@ typedef struct run_options {
     uint32_t seed;
 
     uint32_t threads;
+    bool mmap;                       /* map the model file instead of reading it */
     bool json, quiet, verbose, print_config;
 } run_options;
 

@@ -179,7 +179,8 @@ int bench_run_point(const bench *b, const bench_point *p, bench_sample *s)
     const bench_options *o = b->options;
     bool plain = p->system == BENCH_LLAMA_FA || p->system == BENCH_LLAMA;
     rig r = { 0 };
-    int code = engine_load(&r.e, command, o->model, o->verbose);
+    bool mapped = o->load == BENCH_LOAD_OWN ? plain : o->load == BENCH_LOAD_MMAP;
+    int code = engine_load(&r.e, command, o->model, mapped, o->verbose);
     *s = (bench_sample){ .prompt_tokens = p->context - o->n_new };
     if (!code) code = make_tokens(&r, &b->text, p->context);
     if (!code) code = plain ? attach_plain(&r, o, p) : attach_h2okv(&r, o, p);

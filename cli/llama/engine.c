@@ -102,15 +102,17 @@ static int check_magic(const engine *e)
 
 /* ---- The model ---------------------------------------------------------------------------------------- */
 
-static int load_model(engine *e)
+static int load_model(engine *e, bool mapped)
 {
+    struct llama_model_params params = llama_model_default_params();
     h2okv_error error;
     if (h2okv_llama_load_backends(NULL)) {
         cli_error(e->command,
                   "llama.cpp has no CPU backend: its libggml-cpu files have to lie beside libllama");
         return CLI_MISSING;
     }
-    e->model = llama_model_load_from_file(e->path, llama_model_default_params());
+    params.load_mode = mapped ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+    e->model = llama_model_load_from_file(e->path, params);
     if (!e->model) {
         cli_error(e->command, "%s: llama.cpp cannot load it: %s", e->path, engine_last_log());
         return CLI_MODEL;
@@ -127,14 +129,14 @@ static int load_model(engine *e)
     return CLI_OK;
 }
 
-int engine_load(engine *e, const char *command, const char *path, bool verbose)
+int engine_load(engine *e, const char *command, const char *path, bool mapped, bool verbose)
 {
     int code;
     *e = (engine){ .command = command };
     start_log(verbose);
     code = find_file(e, path);
     if (!code) code = check_magic(e);
-    return code ? code : load_model(e);
+    return code ? code : load_model(e, mapped);
 }
 
 void engine_free(engine *e)

@@ -18,9 +18,10 @@ typedef struct engine {
     h2okv_llama *h;
 } engine;
 
-/* Loads the model: `path`, or the default one when it is NULL. Returns an exit code; on failure an error has
- * been printed. engine_free in any case. */
-int engine_load(engine *e, const char *command, const char *path, bool verbose);
+/* Loads the model: `path`, or the default one when it is NULL. Mapped, its file's pages count as memory of this process
+ * besides the copies that llama.cpp makes of weights that it rearranges; read, only what is used does. Returns an exit
+ * code; on failure an error has been printed. engine_free in any case. */
+int engine_load(engine *e, const char *command, const char *path, bool mapped, bool verbose);
 
 /* Makes the context. Refuses a budget that this machine cannot hold before anything is allocated for it. */
 int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads, enum ggml_type kv_type);

@@ -90,7 +90,7 @@ static void name_model(eval_work *w)
 int eval_measure(eval *e)
 {
     eval_work w = { .eval = e };
-    int code = engine_load(&w.engine, command, e->options->model, e->options->verbose);
+    int code = engine_load(&w.engine, command, e->options->model, false, e->options->verbose);
     if (!code) {
         e->tokens = e->options->tokens;
         name_model(&w);

@@ -72,7 +72,7 @@ int run_model(const run_options *o, const cli_buffer *prompt)
     engine e;
     llama_token *tokens = NULL;
     uint32_t n = 0;
-    int code = engine_load(&e, command, o->model, o->verbose);
+    int code = engine_load(&e, command, o->model, o->mmap, o->verbose);
     if (!code) code = engine_tokenize(&e, prompt, &tokens, &n);
     if (!code && !full_policy_fits(o, n)) code = CLI_USAGE;
     if (!code) code = attach(&e, o);

@@ -62,6 +62,7 @@ static void all_systems(void **state)
     assert_int_equal(r.code, 0);
     assert_string_equal(r.err, "");
     assert_true(number(j, "threads") == 1 && number(j, "budget") == 128 && number(j, "new_tokens") == 4);
+    assert_string_equal(json_string_value(json_object_get(j, "load")), "own");
     assert_int_equal(json_array_size(json_object_get(json_object_get(j, "machine"), "load_before")), 3);
     check_measurements(json_object_get(j, "measurements"));
     kernels = json_object_get(j, "kernels");

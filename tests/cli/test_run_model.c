@@ -117,6 +117,17 @@ static void full_policy_needs_room(void **state)
                    "-n", "48");
 }
 
+static void the_models_file_is_read_or_mapped(void **state)
+{
+    program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "0", "-v");
+    (void)state;
+    assert_contains(r.err, "(load_mode = none)");
+    program_free(&r);
+    r = program_run("run", "-p", SHORT, SMALL, "-n", "0", "-v", "--mmap");
+    assert_contains(r.err, "(load_mode = mmap)");
+    program_free(&r);
+}
+
 /* ---- Run ---------------------------------------------------------------------------------------------- */
 
 static void json_keys_and_invariants(void **state)
@@ -427,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_model_without_vocabulary_is_refused),
         cmocka_unit_test(a_budget_larger_than_the_machine_is_refused),
         cmocka_unit_test(full_policy_needs_room),
+        cmocka_unit_test(the_models_file_is_read_or_mapped),
         cmocka_unit_test(json_keys_and_invariants),
         cmocka_unit_test(nothing_to_generate),
         cmocka_unit_test(attention_isa_and_types),
