@@ -384,7 +384,9 @@ static void print_strip(const char *name, const run *r, uint32_t sinks, bool h2o
     strip[TOKENS] = '\0';
     for (uint32_t i = 0; i < r->n; i++) {
         bool window = !h2o || i + RECENT >= r->n;
-        strip[r->pos[i]] = r->pos[i] < (int32_t)sinks ? 'S' : window ? 'r' : 'H';
+        uint32_t at = (uint32_t)r->pos[i];
+        if (at >= TOKENS) continue; /* never: but a compiler that looks through the calls sees no reason why */
+        strip[at] = at < sinks ? 'S' : window ? 'r' : 'H';
     }
     printf("  %-13s %s  %3.0f %%\n", name, strip, 100 * attention_kept(r));
 }
