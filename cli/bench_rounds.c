@@ -38,8 +38,8 @@ static void catch_signals(void (*handler)(int))
 {
     struct sigaction action = { .sa_handler = handler };
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    if (!cli_signal_ignored(SIGINT)) sigaction(SIGINT, &action, NULL);
+    if (!cli_signal_ignored(SIGTERM)) sigaction(SIGTERM, &action, NULL);
 }
 
 /* ---- Progress ----------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  *   main.c     finds the command              options.c  a table of options: parsing, --help, nearest names
  *   term.c     terminal, colours, progress    table.c    bars, ranges of positions, tables of kept tokens
  *   utf8.c     whole characters               buffer.c   bytes that grow
- *   text.c     texts from files
+ *   text.c     texts from files                 signals.c  Ctrl-C
  *   isa.c      instruction sets
  *   cmd_*.c    one file a command             llama/     what needs llama.cpp
  *
@@ -119,6 +119,14 @@ void cli_progress_end(cli_progress *p); /* wipes the line; may be called again *
 void cli_progress_text(char *out, size_t size, int width, const char *label, uint64_t done, uint64_t total,
                        double elapsed);
 
+/* ---- signals.c ---------------------------------------------------------------------------------------- */
+
+/* From now on the first Ctrl-C or SIGTERM makes cli_interrupted true, and a second one ends the process. What the
+ * caller of this program had ignored, as nohup and `&` in scripts do, stays ignored. */
+void cli_catch_signals(void);
+bool cli_interrupted(void);
+bool cli_signal_ignored(int number);
+
 /* ---- isa.c -------------------------------------------------------------------------------------------- */
 
 /* Whether the kernels can use this instruction set here; on failure an error has been printed. */
@@ -155,9 +163,10 @@ void cli_buffer_free(cli_buffer *b);
 
 /* ---- text.c ------------------------------------------------------------------------------------------- */
 
-/* Exit codes; on failure an error has been printed. What is read is added to `text`. */
+/* Exit codes; on failure an error has been printed. What is read is added to `text`. A check drops the byte order mark
+ * that some editors put at a text's start: it is no part of the text, and a model would see a token. */
 int cli_read_stream(const char *command, FILE *file, const char *name, cli_buffer *text); /* not checked yet */
-int cli_check_text(const char *command, const char *name, const cli_buffer *text); /* UTF-8 without NUL, not empty */
+int cli_check_text(const char *command, const char *name, cli_buffer *text); /* UTF-8 without NUL, not empty */
 int cli_read_text(const char *command, const char *path, cli_buffer *text);        /* a file, checked */
 int cli_read_licences(const char *command, cli_buffer *text); /* a long text that Debian systems have */
 

@@ -95,14 +95,16 @@ static int report(const eval *e, int code)
     const eval_options *o = e->options;
     bool ok = true, any = false;
     for (uint32_t i = 0; i < e->n_rows; i++) any = any || e->row[i].n > 0;
-    if (!any) return code || !e->stopped ? code : CLI_STOPPED;
+    if (!any && (code || !e->stopped)) return code;
     if (o->json) {
         ok = eval_print_json(stdout, e);
+    } else if (!any) {
+        fputs("(interrupted before anything was measured)\n", stdout);
     } else {
         eval_print(stdout, e);
     }
-    if (o->csv) ok = eval_write_csv(o->csv, e) && ok;
-    if (o->svg) ok = eval_write_svg(o->svg, e) && ok;
+    if (o->csv && any) ok = eval_write_csv(o->csv, e) && ok;
+    if (o->svg && any) ok = eval_write_svg(o->svg, e) && ok;
     if (code) return code;
     if (!ok) return CLI_ENGINE;
     return e->stopped ? CLI_STOPPED : CLI_OK;

@@ -50,16 +50,28 @@ static int read_file(const char *command, const char *path, cli_buffer *text)
     return code;
 }
 
-int cli_check_text(const char *command, const char *name, const cli_buffer *text)
+static void drop_mark(cli_buffer *text)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    size_t n = sizeof mark - 1;
+    if (text->n < n || memcmp(text->data, mark, n) != 0) return;
+    text->n -= n;
+    memmove(text->data, text->data + n, text->n + 1); /* with the NUL behind it */
+}
+
+int cli_check_text(const char *command, const char *name, cli_buffer *text)
 {
     size_t bad = cli_utf8_bad(text->data, text->n);
+    char what = '\0';
+    if (bad != SIZE_MAX) what = text->data[bad];
+    drop_mark(text); /* after the check, so that an error names the byte of the file */
     if (text->n == 0) {
         cli_error(command, "%s: is empty: there is no text to go on from", name);
         return CLI_INPUT;
     }
     if (bad != SIZE_MAX) {
         cli_error(command, "%s: not a text: %s at byte %zu", name,
-                  text->data[bad] ? "invalid UTF-8" : "a NUL", bad);
+                  what ? "invalid UTF-8" : "a NUL", bad);
         return CLI_INPUT;
     }
     return CLI_OK;

@@ -102,6 +102,13 @@ static int check_magic(const engine *e)
 
 /* ---- The model ---------------------------------------------------------------------------------------- */
 
+static bool on_load(float done, void *user)
+{
+    (void)done;
+    (void)user;
+    return !cli_interrupted();
+}
+
 static int load_model(engine *e, bool mapped)
 {
     struct llama_model_params params = llama_model_default_params();
@@ -112,7 +119,9 @@ static int load_model(engine *e, bool mapped)
         return CLI_MISSING;
     }
     params.load_mode = mapped ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+    params.progress_callback = on_load;
     e->model = llama_model_load_from_file(e->path, params);
+    if (!e->model && cli_interrupted()) return CLI_STOPPED;
     if (!e->model) {
         cli_error(e->command, "%s: llama.cpp cannot load it: %s", e->path, engine_last_log());
         return CLI_MODEL;
@@ -178,25 +187,25 @@ static double bytes_per_number(enum ggml_type type)
     return (double)ggml_type_size(type) / (double)ggml_blck_size(type);
 }
 
-/* Bytes for `cells` cells: K and V, the attention weights of a pass, and the books. An estimate, only to
- * refuse what cannot be; a double, because it may be past 2^64. */
-static double bytes_needed(const engine *e, const h2okv_options *cache, double cells, double ubatch,
+/* Bytes for `cells` cells: K and V, a pass's mask and, where llama.cpp computes attention, its weights, and the books.
+ * An estimate, only to refuse what cannot be; a double, because it may be past 2^64. */
+static double bytes_needed(const engine *e, const h2okv_llama_options *o, double cells, double ubatch,
                            enum ggml_type kv_type)
 {
-    double heads = llama_model_n_head(e->model);
-    h2okv_options books = *cache;
+    bool observe = o->attention == H2OKV_ATTENTION_OBSERVE; /* auto will be fused on nearly every model */
+    double rows = 1 + (observe ? llama_model_n_head(e->model) : 0);
+    h2okv_options books = *o->cache;
     size_t book_bytes = 0;
     books.lanes = (uint32_t)(llama_model_n_layer(e->model) * llama_model_n_head_kv(e->model));
     books.cells = (uint32_t)cells;
     if (h2okv_cache_bytes(&books, &book_bytes)) book_bytes = 0;
-    return numbers_per_cell(e) * bytes_per_number(kv_type) * cells + heads * ubatch * cells * 4 +
-           (double)book_bytes;
+    return numbers_per_cell(e) * bytes_per_number(kv_type) * cells + rows * ubatch * cells * 4 + (double)book_bytes;
 }
 
 static bool fits(const engine *e, const h2okv_llama_options *o, enum ggml_type kv_type)
 {
     double ubatch = o->ubatch == H2OKV_AUTO ? 128 : o->ubatch, cells = o->cache->budget + ubatch;
-    double need = bytes_needed(e, o->cache, cells, ubatch, kv_type), memory = (double)cli_physical_memory();
+    double need = bytes_needed(e, o, cells, ubatch, kv_type), memory = (double)cli_physical_memory();
     char text[32];
     if (memory <= 0 || need <= memory) return true;
     return cli_error(e->command,

@@ -20,7 +20,7 @@ typedef struct engine {
 
 /* Loads the model: `path`, or the default one when it is NULL. Mapped, its file's pages count as memory of this process
  * besides the copies that llama.cpp makes of weights that it rearranges; read, only what is used does. Returns an exit
- * code; on failure an error has been printed. engine_free in any case. */
+ * code; on failure an error has been printed, or it is CLI_STOPPED: Ctrl-C. engine_free in any case. */
 int engine_load(engine *e, const char *command, const char *path, bool mapped, bool verbose);
 
 /* Makes the context. Refuses a budget that this machine cannot hold before anything is allocated for it. */

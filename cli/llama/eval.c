@@ -5,8 +5,6 @@
  */
 #include "eval.h"
 
-#include "generate.h"
-
 #include <inttypes.h>
 #include <string.h>
 
@@ -63,7 +61,7 @@ bool eval_advance(eval_work *w, uint32_t n)
 {
     w->done += n;
     cli_progress_show(&w->progress, w->done, w->total);
-    w->eval->stopped = w->eval->stopped || generation_interrupted();
+    w->eval->stopped = w->eval->stopped || cli_interrupted();
     return !w->eval->stopped;
 }
 
@@ -83,20 +81,26 @@ static void name_model(eval_work *w)
     eval *e = w->eval;
     snprintf(e->model, sizeof e->model, "%s", w->engine.path);
     eval_hash_file(e->model, e->hash);
-    if (e->hash[0] || e->options->quiet) return;
+    if (e->hash[0] || e->options->quiet || cli_interrupted()) return; /* Ctrl-C ends sha256sum too */
     cli_warn(command, "neither sha256sum nor shasum is here: the rows do not name the model's hash");
 }
 
 int eval_measure(eval *e)
 {
     eval_work w = { .eval = e };
-    int code = engine_load(&w.engine, command, e->options->model, false, e->options->verbose);
+    int code;
+    cli_catch_signals();
+    code = engine_load(&w.engine, command, e->options->model, false, e->options->verbose);
     if (!code) {
         e->tokens = e->options->tokens;
         name_model(&w);
         warn_past_trained(&w);
-        generation_catch_signals();
-        code = e->options->what == EVAL_RECALL ? eval_ask(&w) : eval_score(&w);
+        e->stopped = cli_interrupted();
+        if (!e->stopped) code = e->options->what == EVAL_RECALL ? eval_ask(&w) : eval_score(&w);
+    }
+    if (code == CLI_STOPPED) { /* while the model was loaded */
+        e->stopped = true;
+        code = CLI_OK;
     }
     cli_progress_end(&w.progress);
     engine_free(&w.engine);

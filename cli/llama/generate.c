@@ -4,37 +4,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const command = "run";
-
-/* ---- Ctrl-C ------------------------------------------------------------------------------------------- */
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    if (interrupted) { /* the second time */
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-    interrupted = 1;
-}
-
-void generation_catch_signals(void)
-{
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
-bool generation_interrupted(void)
-{
-    return interrupted;
-}
 
 /* ---- The sampler -------------------------------------------------------------------------------------- */
 
@@ -94,7 +67,7 @@ static bool on_pass(void *user, uint32_t done, uint32_t total)
 {
     generation *g = user;
     cli_progress_show(&g->progress, done, total);
-    return !interrupted;
+    return !cli_interrupted();
 }
 
 static void warn_past_trained(generation *g, uint32_t position)
@@ -110,7 +83,7 @@ static void warn_past_trained(generation *g, uint32_t position)
 
 static int decode(generation *g, const llama_token *tokens, uint32_t n)
 {
-    int status = h2okv_llama_decode(g->engine->h, tokens, n);
+    int status = cli_interrupted() ? H2OKV_E_STOPPED : h2okv_llama_decode(g->engine->h, tokens, n);
     if (!status) return CLI_OK;
     if (status == H2OKV_E_STOPPED) {
         g->stopped = STOP_INTERRUPT;
@@ -173,8 +146,8 @@ static llama_token next_token(generation *g)
 {
     llama_token token;
     double now;
-    if (interrupted) g->stopped = STOP_INTERRUPT;
-    if (interrupted || g->n_new == g->options->n_new) return -1;
+    if (cli_interrupted()) g->stopped = STOP_INTERRUPT;
+    if (g->stopped == STOP_INTERRUPT || g->n_new == g->options->n_new) return -1;
     token = llama_sampler_sample(g->sampler, h2okv_llama_context(g->engine->h), -1);
     now = cli_seconds() - g->start;
     if (llama_vocab_is_eog(g->engine->vocab, token)) {

@@ -40,8 +40,4 @@ bool generation_start(generation *g, const run_options *options, engine *e, cons
                       uint32_t n);
 void generation_free(generation *g);
 
-/* From now on Ctrl-C and SIGTERM end the work after the current pass; a second one ends the process. */
-void generation_catch_signals(void);
-bool generation_interrupted(void); /* by the first one */
-
 #endif

@@ -10,10 +10,16 @@ static const char *stop_name(enum stop stopped)
     return stopped == STOP_EOS ? "eos" : stopped == STOP_INTERRUPT ? "interrupt" : "limit";
 }
 
+/* Tokens that went through the model; 0 when Ctrl-C came before there was one. */
+static uint32_t positions_of(const generation *g)
+{
+    return g->engine->h ? (uint32_t)h2okv_llama_next_pos(g->engine->h) : 0;
+}
+
 /* Prompt tokens that went through the model; fewer than there are after Ctrl-C. */
 static uint32_t prompt_done(const generation *g)
 {
-    uint32_t decoded = (uint32_t)h2okv_llama_next_pos(g->engine->h);
+    uint32_t decoded = positions_of(g);
     return decoded < g->n_prompt ? decoded : g->n_prompt;
 }
 
@@ -28,10 +34,10 @@ static double decode_speed(const generation *g)
     return g->n_new > 1 && g->decode_s > 0 ? (g->n_new - 1) / g->decode_s : 0;
 }
 
-static h2okv_llama_stats stats_of(const engine *e)
+static h2okv_llama_stats stats_of(const engine *e, const run_options *o)
 {
-    h2okv_llama_stats stats;
-    h2okv_llama_get_stats(e->h, &stats);
+    h2okv_llama_stats stats = { .budget = o->budget };
+    if (e->h) h2okv_llama_get_stats(e->h, &stats);
     return stats;
 }
 
@@ -39,7 +45,7 @@ static h2okv_llama_stats stats_of(const engine *e)
 
 void report_config(FILE *out, const run_options *o, const engine *e)
 {
-    h2okv_llama_stats s = stats_of(e);
+    h2okv_llama_stats s = stats_of(e, o);
     fprintf(out, "model       %s\n", e->path);
     fprintf(out, "policy      %s\n", o->policy);
     fprintf(out, "budget      %" PRIu32 "\nrecent      %" PRIu32 "\nsink        %" PRIu32 "\n", s.budget,
@@ -93,14 +99,18 @@ static void put_new_line(FILE *out, const generation *g)
 
 static uint64_t full_bytes(const generation *g, const h2okv_llama_stats *s)
 {
-    return s->kv_bytes_per_token * (uint64_t)h2okv_llama_next_pos(g->engine->h);
+    return s->kv_bytes_per_token * positions_of(g);
 }
 
 void report_text(FILE *out, const generation *g)
 {
-    h2okv_llama_stats s = stats_of(g->engine);
+    h2okv_llama_stats s = stats_of(g->engine, g->options);
     const run_options *o = g->options;
     char a[32], b[32], c[32], d[32];
+    if (!g->engine->h) {
+        fputs("interrupted while the model was loaded\n", out);
+        return;
+    }
     fprintf(out, "%s%s%s, budget %s = %" PRIu32 " recent + %" PRIu32 " heavy (%" PRIu32 " sinks)\n",
             cli_style(out, CLI_BOLD), o->policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget),
             o->recent, s.budget - o->recent, o->sinks);
@@ -145,12 +155,12 @@ static bool set_other_keys(json_t *j, const generation *g, const h2okv_llama_sta
 {
     const run_options *o = g->options;
     return set(j, "stopped", json_string(stop_name(g->stopped))) &&
-           set(j, "positions", json_integer(h2okv_llama_next_pos(g->engine->h))) &&
+           set(j, "positions", json_integer(positions_of(g))) &&
            set(j, "live", json_integer(s->cache.live)) && set(j, "cells", json_integer(s->cells)) &&
            set(j, "ubatch", json_integer(s->ubatch)) && set(j, "policy", json_string(o->policy)) &&
            set(j, "recent", json_integer(o->recent)) && set(j, "sinks", json_integer(o->sinks)) &&
            set(j, "decay", json_real(o->decay)) && set(j, "lanes", json_integer(s->lanes)) &&
-           set(j, "attention", json_string(s->isa ? "fused" : "observe")) &&
+           set(j, "attention", g->engine->h ? json_string(s->isa ? "fused" : "observe") : json_null()) &&
            set(j, "isa", s->isa ? json_string(s->isa) : json_null()) &&
            set(j, "kv_type", json_string(run_kv_type_names[o->kv_type])) &&
            set(j, "moves", json_integer((json_int_t)s->cache.moves)) &&
@@ -162,7 +172,7 @@ static bool set_other_keys(json_t *j, const generation *g, const h2okv_llama_sta
 
 bool report_json(FILE *out, const generation *g)
 {
-    h2okv_llama_stats s = stats_of(g->engine);
+    h2okv_llama_stats s = stats_of(g->engine, g->options);
     json_t *j = json_object();
     bool ok = j && set_fixed_keys(j, g, &s) && set_other_keys(j, g, &s);
     if (!ok) cli_error("run", "out of memory for the JSON report");

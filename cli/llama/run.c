@@ -54,6 +54,13 @@ static int report(const generation *g)
     return g->stopped == STOP_INTERRUPT ? CLI_STOPPED : CLI_OK;
 }
 
+/* Ctrl-C came before there was a model. */
+static int report_nothing(const run_options *o, engine *e)
+{
+    generation g = { .options = o, .engine = e, .stopped = STOP_INTERRUPT, .first_token_s = -1 };
+    return report(&g);
+}
+
 static int generate(const run_options *o, engine *e, const llama_token *tokens, uint32_t n)
 {
     generation g;
@@ -72,11 +79,13 @@ int run_model(const run_options *o, const cli_buffer *prompt)
     engine e;
     llama_token *tokens = NULL;
     uint32_t n = 0;
-    int code = engine_load(&e, command, o->model, o->mmap, o->verbose);
+    int code;
+    cli_catch_signals();
+    code = engine_load(&e, command, o->model, o->mmap, o->verbose);
+    if (code == CLI_STOPPED) code = report_nothing(o, &e);
     if (!code) code = engine_tokenize(&e, prompt, &tokens, &n);
     if (!code && !full_policy_fits(o, n)) code = CLI_USAGE;
     if (!code) code = attach(&e, o);
-    generation_catch_signals();
     if (!code && o->print_config) report_config(stderr, o, &e);
     if (!code) code = generate(o, &e, tokens, n);
     free(tokens);

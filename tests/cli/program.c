@@ -46,6 +46,9 @@ static void child(program_setup setup, const char *const *arguments, const int *
         if (*setup.output_file) dup2(open(setup.output_file, O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
     }
     for (int fd = 3; fd < 64; fd++) close(fd);
+    signal(SIGINT, SIG_DFL); /* whatever the caller of the tests had set */
+    signal(SIGTERM, SIG_DFL);
+    if (setup.ignored) signal(setup.ignored, SIG_IGN);
     if (setup.environment) putenv((char *)(uintptr_t)setup.environment);
     execv(H2OKV_TEST_CLI, argv);
     _exit(98);

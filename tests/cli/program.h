@@ -23,6 +23,7 @@ typedef struct program_setup {
     int signal;              /* sent once `signal_after` stands in stderr, or in stdout when that is "" */
     const char *signal_after;
     bool signal_twice;       /* and once more after 0.1 s */
+    int ignored;             /* a signal that the program finds ignored, as nohup leaves it; 0: none */
 } program_setup;
 
 typedef struct program_result {

@@ -162,6 +162,19 @@ static void ctrl_c_keeps_whole_rows(void **state)
     program_free(&r);
 }
 
+static void ctrl_c_while_loading(void **state)
+{
+    program_setup setup = { .signal = SIGINT, .signal_after = "llama_model_loader: loaded meta data" };
+    program_result r = program_run_with(setup, "eval", "ppl", SAME, "--policy", "h2o", "--budget", "50%", "-v");
+    json_t *j = object_of(&r);
+    (void)state;
+    assert_int_equal(r.code, 130);
+    assert_true(json_is_true(json_object_get(j, "stopped")));
+    assert_int_equal(json_array_size(json_object_get(j, "rows")), 0);
+    json_decref(j);
+    program_free(&r);
+}
+
 /* ---- recall ------------------------------------------------------------------------------------------- */
 
 static void keys_are_found(void **state)
@@ -190,6 +203,7 @@ int main(void)
         cmocka_unit_test(ppl_says_what_kl_says),
         cmocka_unit_test(texts_that_are_too_short),
         cmocka_unit_test(ctrl_c_keeps_whole_rows),
+        cmocka_unit_test(ctrl_c_while_loading),
         cmocka_unit_test(keys_are_found),
     };
     return cmocka_run_group_tests(tests, start, end);

@@ -77,6 +77,8 @@ static void texts_that_are_none(void **state)
     program_expect(4, "/nowhere.txt: cannot open: No such file or directory", "run", "-f", "/nowhere.txt");
     program_expect(4, ": is a directory, not a text", "run", "-f", H2OKV_TEST_DIR);
     program_expect(4, ": is empty", "run", "-f", program_file("", 0));
+    program_expect(4, ": is empty", "run", "-f", program_file("\xef\xbb\xbf", 3)); /* a byte order mark alone */
+    program_expect(4, ": not a text: a NUL at byte 6", "run", "-f", program_file("\xef\xbb\xbf""abc\0", 7));
     program_expect(4, ": not a text: a NUL at byte 3", "run", "-f", program_file("abc\0def", 7));
     program_expect(4, ": not a text: invalid UTF-8 at byte 4", "run", "-f", program_file("text\xe2\x82", 6));
     program_expect(4, "--prompt: not a text: invalid UTF-8 at byte 1", "run", "-p", "a\xff");

@@ -3,13 +3,11 @@
  *
  * One thread and short texts: what is tested is the program, not the model's speed.
  */
-#define _POSIX_C_SOURCE 200809L /* popen */
 #include "program.h"
+#include "report.h"
 
 #include "h2okv/advanced.h"
 
-#include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,32 +32,6 @@ static int end(void **state)
     (void)state;
     program_clean();
     return 0;
-}
-
-static json_t *object_of(const program_result *r)
-{
-    json_error_t error;
-    json_t *j = json_loads(r->out, 0, &error); /* it refuses invalid UTF-8 and anything behind the object */
-    if (!j) fail_msg("%s in: %s%s", error.text, r->out, r->err);
-    return j;
-}
-
-static json_int_t number(const json_t *j, const char *key)
-{
-    if (!json_is_integer(json_object_get(j, key))) fail_msg("no whole number \"%s\"", key);
-    return json_integer_value(json_object_get(j, key));
-}
-
-static double real(const json_t *j, const char *key)
-{
-    if (!json_is_real(json_object_get(j, key))) fail_msg("no real number \"%s\"", key);
-    return json_real_value(json_object_get(j, key));
-}
-
-static const char *string(const json_t *j, const char *key)
-{
-    if (!json_is_string(json_object_get(j, key))) fail_msg("no string \"%s\"", key);
-    return json_string_value(json_object_get(j, key));
 }
 
 /* ---- Refused ------------------------------------------------------------------------------------------ */
@@ -108,6 +80,26 @@ static void a_budget_larger_than_the_machine_is_refused(void **state)
                    "--budget", "400000000");
     program_expect(2, "with passes of 100000000 tokens needs ", "run", "-p", "a", MODEL, "--ubatch",
                    "100000000");
+}
+
+/* GiB that a run would need, from its refusal. */
+static double needed(const char *attention)
+{
+    program_result r = program_run("run", "-p", "a", MODEL, "--budget", "400000000", "--attention", attention);
+    const char *at = strstr(r.err, " needs ");
+    double gib = at ? strtod(at + 7, NULL) : 0;
+    assert_int_equal(r.code, 2);
+    program_free(&r);
+    return gib;
+}
+
+/* 9 heads x 128 queries x 400,000,128 cells x 4 bytes. Fused attention has no such rows. */
+static void only_observe_mode_needs_room_for_weights(void **state)
+{
+    double fused = needed("fused"), rows = 9.0 * 128 * 400000128 * 4 / (1 << 30);
+    (void)state;
+    assert_true(needed("auto") == fused);
+    assert_true(needed("observe") > fused + rows - 1 && needed("observe") < fused + rows + 1);
 }
 
 static void full_policy_needs_room(void **state)
@@ -322,77 +314,24 @@ static void settings_in_effect(void **state)
 
 /* ---- Stopped ------------------------------------------------------------------------------------------ */
 
-static void ctrl_c_while_writing(void **state)
+static void a_byte_order_mark_is_no_token(void **state)
 {
-    program_result r = program_run_with(((program_setup){ .signal = SIGINT, .signal_after = "" }), "run",
-                                        "-p", SHORT, SMALL, "-n", "100000", "--ignore-eos");
+    program_result plain = program_run("run", "-p", SHORT, SMALL, "-n", "8", "--json");
+    program_result marked = program_run("run", "-f", program_file("\xef\xbb\xbf" SHORT, 3 + sizeof SHORT - 1), SMALL,
+                                        "-n", "8", "--json");
+    program_result piped = program_run_with((program_setup){ .input = "\xef\xbb\xbf" SHORT }, "run", "-", SMALL, "-n",
+                                            "8", "--json");
+    json_t *a = object_of(&plain), *b = object_of(&marked), *c = object_of(&piped);
     (void)state;
-    assert_int_equal(r.code, 130);
-    assert_contains(r.err, "(interrupted)");
-    assert_contains(r.err, "  KV       ");
-    program_free(&r);
-}
-
-/* A text of so many words, each a token, and one token more. The model was trained for 8,192. */
-static const char *words(int n)
-{
-    static char many[10000 * 6 + 1];
-    assert_true(n <= 10000);
-    for (int i = 0; i < n; i++) memcpy(many + 6 * i, "apple ", 6);
-    return program_file(many, (size_t)n * 6);
-}
-
-static void ctrl_c_while_reading(void **state)
-{
-    program_setup term = { .signal = SIGTERM, .signal_after = "seed  " };
-    program_result r = program_run_with(term, "run", "-f", words(10000), SMALL, "--print-config", "--json",
-                                        "-q");
-    json_t *j = object_of(&r);
-    (void)state;
-    assert_int_equal(r.code, 130);
-    assert_string_equal(string(j, "stopped"), "interrupt");
-    assert_int_equal(number(j, "generated_tokens"), 0);
-    assert_true(number(j, "positions") < number(j, "prompt_tokens"));
-    assert_lacks(r.err, "warning");
-    json_decref(j);
-    program_free(&r);
-}
-
-static void a_text_past_the_trained_context_is_warned_of(void **state)
-{
-    program_setup soon = { .signal = SIGINT, .signal_after = "warning: " }; /* the rest would take long */
-    program_result r = program_run_with(soon, "run", "-f", words(10000), SMALL);
-    (void)state;
-    assert_int_equal(r.code, 130);
-    assert_int_equal(count_of(r.err, "warning: "), 1);
-    assert_contains(r.err, " tokens run past the 8,192 that the model was trained for");
-    assert_contains(r.err, " read) in "); /* so many of the prompt's tokens */
-    assert_contains(r.err, "  new      0 tokens (interrupted)\n");
-    program_free(&r);
-}
-
-static void running_past_the_trained_context_is_warned_of_once(void **state)
-{
-    program_result r = program_run("run", "-f", words(8188), MODEL, "--budget", "16", "--policy", "window",
-                                   "-n", "8", "--ignore-eos");
-    (void)state;
-    assert_int_equal(r.code, 0);
-    assert_contains(r.err, "  prompt   8,189 tokens in ");
-    assert_int_equal(count_of(r.err, "warning: "), 1);
-    assert_contains(r.err, "warning: 8,193 tokens run past the 8,192 ");
-    program_free(&r);
-}
-
-/* Passes of 1,024 tokens take long enough that the second signal comes in the first one. */
-static void ctrl_c_twice(void **state)
-{
-    program_setup twice = { .signal = SIGINT, .signal_after = "seed  ", .signal_twice = true };
-    program_result r;
-    (void)state;
-    r = program_run_with(twice, "run", "-f", words(10000), MODEL, "--ubatch", "1024", "--print-config");
-    assert_int_equal(r.code, -SIGINT);
-    assert_lacks(r.err, "interrupted");
-    program_free(&r);
+    assert_int_equal(number(b, "prompt_tokens"), number(a, "prompt_tokens"));
+    assert_int_equal(number(c, "prompt_tokens"), number(a, "prompt_tokens"));
+    assert_string_equal(string(b, "text"), string(a, "text"));
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+    program_free(&plain);
+    program_free(&marked);
+    program_free(&piped);
 }
 
 static void output_that_fails(void **state)
@@ -410,33 +349,13 @@ static void output_that_fails(void **state)
     program_free(&closed);
 }
 
-/* As in `h2okv run ... | head -c 1`: no message, and it does not go on for 100,000 tokens. */
-static void a_reader_that_goes_away(void **state)
-{
-    char command[1024];
-    const char *err = program_file(NULL, 0);
-    FILE *file;
-    (void)state;
-    snprintf(command, sizeof command,
-             "'%s' run -m '%s' -t 1 --budget 48 -p '%s' -n 100000 --ignore-eos -q 2>%s | head -c 1",
-             H2OKV_TEST_CLI, H2OKV_TEST_MODEL, SHORT, err);
-    file = popen(command, "r");
-    assert_non_null(file);
-    assert_int_not_equal(fgetc(file), EOF);
-    assert_int_equal(fgetc(file), EOF);
-    assert_int_equal(pclose(file), 0);
-    file = fopen(err, "r");
-    assert_non_null(file);
-    assert_int_equal(fgetc(file), EOF);
-    fclose(file);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_model_is_refused),
         cmocka_unit_test(a_model_without_vocabulary_is_refused),
         cmocka_unit_test(a_budget_larger_than_the_machine_is_refused),
+        cmocka_unit_test(only_observe_mode_needs_room_for_weights),
         cmocka_unit_test(full_policy_needs_room),
         cmocka_unit_test(the_models_file_is_read_or_mapped),
         cmocka_unit_test(json_keys_and_invariants),
@@ -447,13 +366,8 @@ int main(void)
         cmocka_unit_test(end_of_text),
         cmocka_unit_test(options_reach_the_cache),
         cmocka_unit_test(settings_in_effect),
-        cmocka_unit_test(ctrl_c_while_writing),
-        cmocka_unit_test(ctrl_c_while_reading),
-        cmocka_unit_test(a_text_past_the_trained_context_is_warned_of),
-        cmocka_unit_test(running_past_the_trained_context_is_warned_of_once),
-        cmocka_unit_test(ctrl_c_twice),
+        cmocka_unit_test(a_byte_order_mark_is_no_token),
         cmocka_unit_test(output_that_fails),
-        cmocka_unit_test(a_reader_that_goes_away),
     };
     return cmocka_run_group_tests(tests, start, end);
 }
