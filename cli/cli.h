@@ -5,7 +5,7 @@
  *   term.c     terminal, colours, progress    table.c    bars, ranges of positions, tables of kept tokens
  *   utf8.c     whole characters               buffer.c   bytes that grow
  *   text.c     texts from files                 signals.c  Ctrl-C
- *   isa.c      instruction sets
+ *   isa.c      instruction sets                 floor.c    budgets that are too small
  *   cmd_*.c    one file a command             llama/     what needs llama.cpp
  *
  * Results go to stdout; errors, warnings and progress go to stderr.
@@ -126,6 +126,13 @@ void cli_progress_text(char *out, size_t size, int width, const char *label, uin
 void cli_catch_signals(void);
 bool cli_interrupted(void);
 bool cli_signal_ignored(int number);
+
+/* ---- floor.c ------------------------------------------------------------------------------------------ */
+
+/* The least budget that is advised for a policy and a text of so many tokens; and a warning when a budget is less and
+ * does not hold the whole text. */
+uint32_t cli_floor(const char *policy, uint32_t text);
+void cli_warn_floor(const char *command, const char *policy, uint32_t budget, uint32_t text);
 
 /* ---- isa.c -------------------------------------------------------------------------------------------- */
 

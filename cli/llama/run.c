@@ -85,6 +85,7 @@ int run_model(const run_options *o, const cli_buffer *prompt)
     if (code == CLI_STOPPED) code = report_nothing(o, &e);
     if (!code) code = engine_tokenize(&e, prompt, &tokens, &n);
     if (!code && !full_policy_fits(o, n)) code = CLI_USAGE;
+    if (!code && !o->quiet) cli_warn_floor(command, o->policy, o->budget, n);
     if (!code) code = attach(&e, o);
     if (!code && o->print_config) report_config(stderr, o, &e);
     if (!code) code = generate(o, &e, tokens, n);

@@ -102,6 +102,21 @@ static void only_observe_mode_needs_room_for_weights(void **state)
     assert_true(needed("observe") > fused + rows - 1 && needed("observe") < fused + rows + 1);
 }
 
+static void a_small_budget_is_warned_of(void **state)
+{
+    program_result r = program_run("run", "-f", text, SMALL, "-n", "0");
+    (void)state;
+    assert_int_equal(r.code, 0);
+    assert_contains(r.err, "warning: --budget 48 is below 64, the least that is advised for a text of ");
+    program_free(&r);
+    r = program_run("run", "-f", text, SMALL, "-n", "0", "-q");
+    assert_string_equal(r.err, "");
+    program_free(&r);
+    r = program_run("run", "-p", SHORT, SMALL, "-n", "0");
+    assert_lacks(r.err, "warning");
+    program_free(&r);
+}
+
 static void full_policy_needs_room(void **state)
 {
     (void)state;
@@ -124,7 +139,7 @@ static void the_models_file_is_read_or_mapped(void **state)
 
 static void json_keys_and_invariants(void **state)
 {
-    program_result r = program_run("run", "-f", text, SMALL, "-n", "40", "--ignore-eos", "--json");
+    program_result r = program_run("run", "-f", text, SMALL, "-n", "40", "--ignore-eos", "--json", "-q");
     json_t *j;
     json_int_t prompt, decoded;
     (void)state;
@@ -356,6 +371,7 @@ int main(void)
         cmocka_unit_test(a_model_without_vocabulary_is_refused),
         cmocka_unit_test(a_budget_larger_than_the_machine_is_refused),
         cmocka_unit_test(only_observe_mode_needs_room_for_weights),
+        cmocka_unit_test(a_small_budget_is_warned_of),
         cmocka_unit_test(full_policy_needs_room),
         cmocka_unit_test(the_models_file_is_read_or_mapped),
         cmocka_unit_test(json_keys_and_invariants),

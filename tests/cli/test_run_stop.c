@@ -122,11 +122,11 @@ static void a_reader_that_goes_away(void **state)
 
 static void a_text_past_the_trained_context_is_warned_of(void **state)
 {
-    program_setup soon = { .signal = SIGINT, .signal_after = "warning: " }; /* the rest would take long */
+    program_setup soon = { .signal = SIGINT, .signal_after = " tokens run past " }; /* the rest would take long */
     program_result r = program_run_with(soon, "run", "-f", words(10000), SMALL);
     (void)state;
     assert_int_equal(r.code, 130);
-    assert_int_equal(count_of(r.err, "warning: "), 1);
+    assert_int_equal(count_of(r.err, " tokens run past "), 1);
     assert_contains(r.err, " tokens run past the 8,192 that the model was trained for");
     assert_contains(r.err, " read) in "); /* so many of the prompt's tokens */
     assert_contains(r.err, "  new      0 tokens (interrupted)\n");
@@ -140,7 +140,7 @@ static void running_past_the_trained_context_is_warned_of_once(void **state)
     (void)state;
     assert_int_equal(r.code, 0);
     assert_contains(r.err, "  prompt   8,189 tokens in ");
-    assert_int_equal(count_of(r.err, "warning: "), 1);
+    assert_int_equal(count_of(r.err, " tokens run past "), 1);
     assert_contains(r.err, "warning: 8,193 tokens run past the 8,192 ");
     program_free(&r);
 }
