@@ -28,14 +28,23 @@ static const cli_option options[] = {
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Cache" },
     { CLI_TEXT, 0, "policy", FIELD(policies_text), 0, 0, NULL, "LIST",
-      "policies (h2o,window); the full cache is always\nthe first row" },
+      "policies (default,h2o,streaming); the full cache\nis always the first row" },
     { CLI_TEXT, 0, "budget", FIELD(budgets_text), 0, 0, NULL, "LIST",
       "tokens kept, or percent of --tokens (10%,20%)" },
     { CLI_TEXT, 0, "recent", FIELD(recent_text), 0, 0, NULL, "N",
-      "of these the newest, or percent of the budget\n(50%)" },
+      "of these the newest, or percent of the budget\n(the policy's)" },
     { CLI_COUNT, 0, "sink", FIELD(sinks), 0, MOST_TOKENS, NULL, "N",
-      "of these the text's first tokens (4, or what\nthe recent ones leave)" },
-    { CLI_REAL, 0, "decay", FIELD(decay), 0, 1, NULL, "X", "factor on old scores per token (1: none)" },
+      "of these the text's first tokens (the policy's)" },
+    { CLI_REAL, 0, "decay", FIELD(decay), 0, 1, NULL, "X",
+      "factor on old scores per token, 1 for none (the\npolicy's)" },
+    { CLI_COUNT, 0, "pool", FIELD(pool), 0, MOST_TOKENS, NULL, "N",
+      "a token ranks as the best within N positions (the\npolicy's)" },
+    { CLI_TEXT, 0, "guide", FIELD(guides_text), 0, 0, NULL, "LIST",
+      "recall: whether a document is read with the first\nquestion in mind: auto, its last N tokens only, or\n"
+      "off (auto)" },
+    { CLI_COUNT, 0, "guide-recent", FIELD(guide_recent), 1, MOST_TOKENS, NULL, "N",
+      "newest tokens kept while it is read so (32)" },
+    { CLI_COUNT, 0, "guide-pool", FIELD(guide_pool), 0, MOST_TOKENS, NULL, "N", "and --pool while it is read so (8)" },
     { CLI_NAME, 0, "lanes", FIELD(lanes), 0, 0, run_lane_names, "WHICH", "who chooses what to keep: head, layer, all" },
     { CLI_COUNT, 0, "ubatch", FIELD(ubatch), 1, MOST_TOKENS, NULL, "N",
       "tokens in a pass, all of which a pass sees beside\nthe budget (16; recall: 64)" },
@@ -59,15 +68,18 @@ static const cli_option options[] = {
 static void set_defaults(eval_options *o)
 {
     *o = (eval_options){
-        .policies_text = "h2o,window",
+        .policies_text = "default,h2o,streaming",
         .budgets_text = "10%,20%",
         .tokens = EVAL_AUTO,
         .keys = EVAL_AUTO,
         .questions = EVAL_AUTO,
         .sinks = EVAL_AUTO,
+        .pool = EVAL_AUTO,
+        .guide_recent = EVAL_AUTO,
+        .guide_pool = EVAL_AUTO,
         .ubatch = EVAL_AUTO,
         .threads = cli_cpus(),
-        .decay = 1,
+        .decay = EVAL_NO_DECAY,
     };
 }
 

@@ -14,10 +14,11 @@
 #include "cli.h"
 
 #define EVAL_AUTO UINT32_MAX /* not given */
+#define EVAL_NO_DECAY (-1.0) /* not given */
 
 enum {
     EVAL_MOST = 16, /* policies, budgets, depths */
-    EVAL_MOST_ROWS = EVAL_MOST * EVAL_MOST + 1,
+    EVAL_MOST_ROWS = EVAL_MOST * EVAL_MOST * EVAL_MOST + 1,
     EVAL_MOST_QUESTIONS = 32,
     EVAL_LEAST_BUDGET = 16,
     EVAL_HASH_LENGTH = 64,
@@ -33,10 +34,10 @@ typedef struct eval_amount {
 
 typedef struct eval_options {
     const char *model, *file; /* NULL: the default model, the licences of this system */
-    const char *policies_text, *budgets_text, *recent_text, *depths_text;
+    const char *policies_text, *budgets_text, *recent_text, *depths_text, *guides_text;
     const char *isa, *csv, *svg;
     uint32_t tokens, keys, questions;
-    uint32_t sinks, lanes, attention, ubatch, threads, seed;
+    uint32_t sinks, pool, guide_recent, guide_pool, lanes, attention, ubatch, threads, seed;
     double decay;
     bool json, quiet, verbose;
 
@@ -46,12 +47,14 @@ typedef struct eval_options {
     eval_amount budget[EVAL_MOST], recent;
     bool recent_given;
     double depth[EVAL_MOST]; /* 0..100 */
-    uint32_t n_policies, n_budgets, n_depths;
+    uint32_t guide[EVAL_MOST]; /* tokens of the question that the document is read for; 0: none, EVAL_AUTO: all */
+    uint32_t n_policies, n_budgets, n_depths, n_guides;
 } eval_options;
 
 typedef struct eval_row {
     const char *policy;
-    uint32_t budget, recent, sinks;
+    uint32_t budget, recent, sinks, pool;
+    uint32_t guide;       /* as in the options */
     double percent; /* of the text, as --budget gave it; below 0: it gave a number */
     double decay;
     bool full;            /* the first row; recent and sinks mean nothing */

@@ -65,6 +65,12 @@ static json_t *depths_json(const eval_options *o, const eval_row *r)
     return list;
 }
 
+static json_t *guide_json(const eval_row *r)
+{
+    if (r->guide == EVAL_AUTO) return json_string("auto");
+    return r->guide > 0 ? json_integer(r->guide) : json_string("off");
+}
+
 static json_t *options_json(const eval *e, const eval_row *r)
 {
     const eval_options *o = e->options;
@@ -72,6 +78,9 @@ static json_t *options_json(const eval *e, const eval_row *r)
     json_t *j = json_object();
     ok = j && set(j, "budget_percent", r->percent < 0 ? json_null() : json_real(r->percent)) &&
          set(j, "sink", r->full ? json_null() : json_integer(r->sinks)) && set(j, "decay", json_real(r->decay)) &&
+         set(j, "pool", json_integer(r->pool)) && set(j, "guide", guide_json(r)) &&
+         set(j, "guide_recent", r->guide > 0 ? json_integer(o->guide_recent) : json_null()) &&
+         set(j, "guide_pool", r->guide > 0 ? json_integer(o->guide_pool) : json_null()) &&
          set(j, "lanes", json_string(run_lane_names[o->lanes])) && set(j, "ubatch", json_integer(e->ubatch)) &&
          set(j, "attention", json_string(r->attention)) && set(j, "isa", text_or_null(r->isa)) &&
          set(j, "threads", json_integer(o->threads)) && set(j, "tokens", json_integer(e->tokens)) &&

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const char *const command = "eval";
-enum { MOST_TOKENS = INT32_MAX / 4, DEFAULT_SINKS = 4 };
+enum { MOST_TOKENS = INT32_MAX / 4 };
 
 /* ---- Lists -------------------------------------------------------------------------------------------- */
 
@@ -91,14 +91,36 @@ static bool parse_depths(eval_options *o)
     return ok;
 }
 
+static bool parse_guides(eval_options *o)
+{
+    const char *list = o->guides_text;
+    char word[24];
+    bool ok = true;
+    while (next_word("--guide", &list, word, sizeof word, o->n_guides, &ok)) {
+        uint32_t *out = &o->guide[o->n_guides++];
+        *out = strcmp(word, "auto") == 0 ? EVAL_AUTO : 0;
+        if (*out == EVAL_AUTO || strcmp(word, "off") == 0) continue;
+        ok = cli_parse_count(command, "--guide", word, 1, MOST_TOKENS, out);
+    }
+    return ok;
+}
+
 /* ---- Checks ------------------------------------------------------------------------------------------- */
+
+static bool given(double decay)
+{
+    return decay >= 0;
+}
 
 /* An option that would do nothing is refused, so that nobody believes it did something. */
 static bool check_idle(const eval_options *o)
 {
     const char *idle = o->keys != EVAL_AUTO ? "--keys" : o->questions != EVAL_AUTO ? "--questions" : NULL;
-    bool any_scores = o->decay >= 1;
+    bool any_scores = !given(o->decay);
     if (o->depths_text) idle = "--depths";
+    if (o->guides_text) idle = "--guide";
+    if (o->guide_recent != EVAL_AUTO) idle = "--guide-recent";
+    if (o->guide_pool != EVAL_AUTO) idle = "--guide-pool";
     if (o->what != EVAL_RECALL && idle) {
         return cli_error(command, "%s has no effect on %s: it goes with recall", idle, eval_names[o->what]);
     }
@@ -117,6 +139,9 @@ static void fill_in(eval_options *o)
     if (o->keys == EVAL_AUTO) o->keys = 10;
     if (o->questions == EVAL_AUTO) o->questions = 1;
     if (!o->depths_text) o->depths_text = "10%,30%,50%,70%,90%";
+    if (!o->guides_text) o->guides_text = recall ? "auto" : "off";
+    if (o->guide_recent == EVAL_AUTO) o->guide_recent = 32;
+    if (o->guide_pool == EVAL_AUTO) o->guide_pool = 8;
 }
 
 static bool check_recent(eval_options *o)
@@ -131,7 +156,7 @@ static bool check_recent(eval_options *o)
 
 bool eval_check(eval_options *o)
 {
-    if (!(o->decay > 0)) {
+    if (o->decay >= 0 && o->decay <= 0) {
         return cli_error(command, "--decay 0 would forget every score; give above 0 and at most 1");
     }
     if (!parse_policies(o) || !parse_budgets(o) || !check_recent(o) || !check_idle(o)) return false;
@@ -142,7 +167,7 @@ bool eval_check(eval_options *o)
     if (o->questions > o->keys) {
         return cli_error(command, "--questions %" PRIu32 " is more than --keys %" PRIu32, o->questions, o->keys);
     }
-    return parse_depths(o);
+    return parse_depths(o) && parse_guides(o);
 }
 
 /* ---- Rows --------------------------------------------------------------------------------------------- */
@@ -153,10 +178,31 @@ uint32_t eval_amount_of(eval_amount a, uint32_t whole)
     return (uint32_t)floor(whole * a.value / 100 + 1e-9); /* 20 % of 35 is 7, however 0.2 is rounded */
 }
 
-static eval_row empty_row(const char *policy, double decay)
+static eval_row empty_row(const char *policy)
 {
-    return (eval_row){ .policy = policy, .percent = -1, .decay = decay, .ppl = NAN, .kl_mean = NAN, .kl_p99 = NAN,
+    return (eval_row){ .policy = policy, .percent = -1, .decay = 1, .ppl = NAN, .kl_mean = NAN, .kl_p99 = NAN,
                        .top1 = NAN };
+}
+
+/* What the policy makes of the options. */
+static bool resolve(const eval_options *o, eval_row *r)
+{
+    bool scores = h2okv_policy_find(r->policy)->flags & H2OKV_POLICY_NEEDS_SCORES;
+    h2okv_options cache;
+    h2okv_error error;
+    h2okv_options_init(&cache);
+    cache.policy = r->policy;
+    cache.budget = cache.cells = r->budget;
+    cache.recent = r->recent;
+    cache.sinks = o->sinks;
+    cache.pool = scores ? o->pool : 0;
+    cache.decay = !scores ? 1 : given(o->decay) ? o->decay : 0;
+    if (h2okv_options_resolve(&cache, &cache, &error)) return cli_error(command, "%s", error.text);
+    r->recent = cache.recent > 0 ? cache.recent : 1;
+    r->sinks = cache.sinks;
+    r->pool = cache.pool;
+    r->decay = cache.decay;
+    return true;
 }
 
 static bool fill_row(const eval_options *o, eval_amount budget, uint32_t tokens, eval_row *r)
@@ -167,18 +213,25 @@ static bool fill_row(const eval_options *o, eval_amount budget, uint32_t tokens,
         return cli_error(command, "--budget %g%% of %" PRIu32 " tokens is %" PRIu32 ": at least %d", budget.value,
                          tokens, r->budget, EVAL_LEAST_BUDGET);
     }
-    r->recent = o->recent_given ? eval_amount_of(o->recent, r->budget) : r->budget / 2;
+    r->recent = o->recent_given ? eval_amount_of(o->recent, r->budget) : H2OKV_AUTO;
     if (r->recent == 0) r->recent = 1;
-    if (r->recent > r->budget) {
-        return cli_error(command, "--recent %" PRIu32 " is more than a budget of %" PRIu32, r->recent, r->budget);
+    return resolve(o, r);
+}
+
+/* The rows of a policy: each guide at each budget. Guides choose by scores; a policy without any reads as always. */
+static bool add_rows(eval *e, const char *policy, uint32_t tokens)
+{
+    const eval_options *o = e->options;
+    bool scores = h2okv_policy_find(policy)->flags & H2OKV_POLICY_NEEDS_SCORES;
+    for (uint32_t g = 0; g < (scores ? o->n_guides : 1); g++) {
+        for (uint32_t b = 0; b < o->n_budgets; b++) {
+            eval_row *r = &e->row[e->n_rows++];
+            *r = empty_row(policy);
+            r->guide = scores ? o->guide[g] : 0;
+            if (!fill_row(o, o->budget[b], tokens, r)) return false;
+        }
     }
-    r->sinks = o->sinks;
-    if (o->sinks == EVAL_AUTO) {
-        r->sinks = r->budget - r->recent < DEFAULT_SINKS ? r->budget - r->recent : DEFAULT_SINKS;
-    }
-    if (r->sinks <= r->budget - r->recent) return true;
-    return cli_error(command, "--sink %" PRIu32 " + %" PRIu32 " recent is more than a budget of %" PRIu32, r->sinks,
-                     r->recent, r->budget);
+    return true;
 }
 
 bool eval_make_rows(eval *e, uint32_t tokens, uint32_t full)
@@ -187,16 +240,11 @@ bool eval_make_rows(eval *e, uint32_t tokens, uint32_t full)
     e->tokens = tokens;
     e->ubatch = o->ubatch;
     e->n_rows = 1;
-    e->row[0] = empty_row("full", 1);
+    e->row[0] = empty_row("full");
     e->row[0].full = true;
     e->row[0].budget = e->row[0].recent = full < EVAL_LEAST_BUDGET ? EVAL_LEAST_BUDGET : full;
     for (uint32_t p = 0; p < o->n_policies; p++) {
-        bool scores = h2okv_policy_find(o->policy[p])->flags & H2OKV_POLICY_NEEDS_SCORES;
-        for (uint32_t b = 0; b < o->n_budgets; b++) {
-            eval_row *r = &e->row[e->n_rows++];
-            *r = empty_row(o->policy[p], scores ? o->decay : 1);
-            if (!fill_row(o, o->budget[b], tokens, r)) return false;
-        }
+        if (!add_rows(e, o->policy[p], tokens)) return false;
     }
     return true;
 }

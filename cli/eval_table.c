@@ -53,10 +53,11 @@ static void put_head(FILE *out, const eval *e)
 
 static void put_row_head(FILE *out, const eval_row *r)
 {
-    char budget[32], recent[32] = "-", percent[32] = "";
+    char budget[32], recent[32] = "-", percent[32] = "", name[48];
     if (r->percent >= 0) snprintf(percent, sizeof percent, "%g %%", r->percent);
     if (!r->full) cli_thousands(recent, r->recent);
-    fprintf(out, "%-14s %7s %6s %7s", r->policy, cli_thousands(budget, r->budget), percent, recent);
+    snprintf(name, sizeof name, "%s%s", r->policy, r->guide > 0 ? " guided" : "");
+    fprintf(out, "%-17s %7s %6s %7s", name, cli_thousands(budget, r->budget), percent, recent);
 }
 
 static void put_score(FILE *out, const eval *e, const eval_row *r)
@@ -92,7 +93,7 @@ static void put_answers(FILE *out, const eval *e, const eval_row *r)
 static void put_column_heads(FILE *out, const eval *e)
 {
     const eval_options *o = e->options;
-    fprintf(out, "%-14s %7s %6s %7s", "policy", "budget", "", "recent");
+    fprintf(out, "%-17s %7s %6s %7s", "policy", "budget", "", "recent");
     if (o->what != EVAL_RECALL) fprintf(out, " %10s %7s", "perplexity", "/ full");
     if (o->what == EVAL_KL) fprintf(out, " %8s %8s %8s", "KL mean", "KL p99", "same top");
     if (o->what == EVAL_RECALL) fprintf(out, " %9s %8s", "found", "recall");

@@ -6,6 +6,8 @@
 
 #define RUN_AUTO UINT32_MAX /* not given */
 #define RUN_LEAST_BUDGET 16
+#define RUN_MOST_PINS 16
+#define RUN_MOST_GUIDE 4096
 
 typedef struct run_options {
     const char *model;               /* NULL: the default model */
@@ -14,9 +16,16 @@ typedef struct run_options {
     uint32_t n_new;
     bool ignore_eos;
 
-    uint32_t budget, recent, sinks;  /* recent and sinks are filled in by run_check */
+    uint32_t budget, recent, sinks;
     const char *policy;
-    double decay;
+    double decay;                    /* below 0: not given; it, recent, sinks and pool are filled in by run_check */
+    uint32_t pool, grace;
+    const char *pins_text, *guide_text, *guide_words; /* NULL: not given */
+    uint32_t prompt_budget;          /* room while the prompt is read; 0: the budget */
+    uint32_t guide_chunk;            /* tokens of text in a guided pass; RUN_AUTO: the adapter's choice */
+    uint32_t guide;                  /* last tokens of the prompt that it is read for; RUN_AUTO: its last paragraph */
+    struct { uint32_t first, end; } pin[RUN_MOST_PINS]; /* positions first..end-1; filled in by run_check */
+    uint32_t n_pins;
     uint32_t lanes;                  /* enum h2okv_llama_lanes */
     uint32_t ubatch;                 /* RUN_AUTO: the adapter's choice */
     uint32_t attention;              /* enum h2okv_llama_attention */

@@ -4,6 +4,7 @@
 #include "h2okv/advanced.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const command = "run";
@@ -13,7 +14,7 @@ const char *const run_kv_type_names[] = { "f16", "q8_0", NULL };
 
 enum { OBSERVE = 2 }; /* in run_attention_names; llama.h is not there in every build */
 
-enum { DEFAULT_SINKS = 4, NOT_GIVEN = -1 };
+enum { NOT_GIVEN = -1 };
 
 void run_defaults(run_options *o)
 {
@@ -22,8 +23,10 @@ void run_defaults(run_options *o)
         .budget = 512,
         .recent = RUN_AUTO,
         .sinks = RUN_AUTO,
-        .policy = "h2o",
-        .decay = 1,
+        .policy = "default",
+        .decay = NOT_GIVEN,
+        .pool = RUN_AUTO,
+        .guide_chunk = RUN_AUTO,
         .ubatch = RUN_AUTO,
         .top_k = RUN_AUTO,
         .top_p = NOT_GIVEN,
@@ -47,16 +50,15 @@ static bool check_budget(run_options *o)
     if (o->recent == 0) {
         return cli_error(command, "--recent 0: llama.cpp needs the newest token; give at least 1");
     }
-    if (o->recent == RUN_AUTO) o->recent = o->budget / 2;
-    if (o->recent > o->budget) {
+    if (o->recent != RUN_AUTO && o->recent > o->budget) {
         return cli_error(command, "--recent %" PRIu32 " is more than --budget %" PRIu32, o->recent,
                          o->budget);
     }
-    if (o->sinks == RUN_AUTO) {
-        uint32_t room = o->budget - o->recent;
-        o->sinks = room < DEFAULT_SINKS ? room : DEFAULT_SINKS;
+    if (o->prompt_budget > 0 && o->prompt_budget < o->budget) {
+        return cli_error(command, "--prompt-budget %" PRIu32 " is less than --budget %" PRIu32
+                         ": it is the room while the prompt is read", o->prompt_budget, o->budget);
     }
-    if ((uint64_t)o->sinks + o->recent > o->budget) {
+    if (o->sinks != RUN_AUTO && o->recent != RUN_AUTO && (uint64_t)o->sinks + o->recent > o->budget) {
         return cli_error(command, "--sink %" PRIu32 " + --recent %" PRIu32 " is more than --budget %" PRIu32,
                          o->sinks, o->recent, o->budget);
     }
@@ -83,16 +85,75 @@ static bool check_attention(const run_options *o)
     return cli_error(command, "--isa has no effect with --attention observe, which uses no kernels");
 }
 
-static bool check_decay(const run_options *o)
+/* What the policy makes of what was not given. */
+static bool resolve(run_options *o)
+{
+    h2okv_options cache;
+    h2okv_error error;
+    h2okv_options_init(&cache);
+    cache.policy = o->policy;
+    cache.budget = cache.cells = o->budget;
+    cache.recent = o->recent;
+    cache.sinks = o->sinks;
+    cache.pool = o->pool;
+    cache.decay = o->decay < 0 ? 0 : o->decay;
+    cache.grace = o->grace;
+    if (h2okv_options_resolve(&cache, &cache, &error)) return cli_error(command, "%s", error.text);
+    o->recent = cache.recent > 0 ? cache.recent : 1;
+    o->sinks = cache.sinks;
+    o->pool = cache.pool;
+    o->decay = cache.decay;
+    return true;
+}
+
+/* Does the policy choose by scores? */
+static bool uses_scores(const run_options *o)
 {
     const h2okv_policy *policy = h2okv_policy_find(o->policy);
-    if (!(o->decay > 0)) {
+    return policy && (policy->flags & H2OKV_POLICY_NEEDS_SCORES);
+}
+
+static bool check_scoring(const run_options *o)
+{
+    const char *idle = o->decay >= 0 && o->decay < 1 ? "--decay" : NULL;
+    if (o->decay >= 0 && o->decay <= 0) {
         return cli_error(command, "--decay 0 would forget every score; give above 0 and at most 1");
     }
-    if (o->decay < 1 && policy && !(policy->flags & H2OKV_POLICY_NEEDS_SCORES)) {
-        return cli_error(command, "--decay has no effect with --policy %s, which uses no scores", o->policy);
+    if (o->guide_text && strcmp(o->guide_text, "off") != 0) idle = "--guide";
+    if (o->guide_words) idle = "--guide-text";
+    if (!idle || uses_scores(o)) return true;
+    return cli_error(command, "%s has no effect with --policy %s, which uses no scores", idle, o->policy);
+}
+
+/* "0:50,80:90" */
+static bool check_pins(run_options *o)
+{
+    const char *at = o->pins_text;
+    while (at) {
+        unsigned long long first, end;
+        int n = 0;
+        if (sscanf(at, "%10llu:%10llu%n", &first, &end, &n) != 2 || n == 0 || (at[n] && at[n] != ',') || *at == '-' ||
+            *at == '+' || *at == ' ' || end > INT32_MAX || first >= end) {
+            return cli_error(command, "--pin '%s' is no list of positions such as 0:50,80:90, each from the first to "
+                             "before the second", o->pins_text);
+        }
+        if (o->n_pins == RUN_MOST_PINS) return cli_error(command, "--pin names more than %d ranges", RUN_MOST_PINS);
+        o->pin[o->n_pins].first = (uint32_t)first;
+        o->pin[o->n_pins++].end = (uint32_t)end;
+        at = at[n] ? at + n + 1 : NULL;
     }
     return true;
+}
+
+static bool check_guide(run_options *o)
+{
+    if (o->guide_text && o->guide_words) return cli_error(command, "give --guide or --guide-text, not both");
+    if (o->guide_words && !*o->guide_words) return cli_error(command, "--guide-text is empty: give some text");
+    o->guide = uses_scores(o) ? RUN_AUTO : 0;
+    if (!o->guide_text || strcmp(o->guide_text, "auto") == 0) return true;
+    o->guide = 0;
+    return strcmp(o->guide_text, "off") == 0 ||
+           cli_parse_count(command, "--guide", o->guide_text, 1, RUN_MOST_GUIDE, &o->guide);
 }
 
 /* An option that would do nothing is refused, so that nobody believes it did something. */
@@ -113,6 +174,6 @@ static bool check_sampling(run_options *o)
 
 bool run_check(run_options *o)
 {
-    return check_source(o) && check_budget(o) && check_policy(o) && check_decay(o) && check_attention(o) &&
-           check_sampling(o);
+    return check_source(o) && check_budget(o) && check_policy(o) && check_scoring(o) && check_attention(o) &&
+           check_sampling(o) && resolve(o) && check_pins(o) && check_guide(o);
 }

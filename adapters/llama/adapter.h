@@ -2,11 +2,13 @@
  * adapter.h - what the adapter's files share. One pass goes through them in this order:
  *
  *   decode.c  a batch of at most ubatch tokens -> llama_decode
+ *   guided.c  or of text with a probe behind it; budget and pins
  *   tap.c       llama.cpp tells of each graph node: cells taken -> admit, softmax rows -> observe
  *   fused.c     or its flash attention nodes become calls of our kernels, and their mass -> observe
  *   cells.c   plan -> copy rows between cells of the K and V tensors -> llama_memory_seq_rm -> commit
  *
- * model.c refuses models that are not tested, attach.c makes the context and verifies its layout by a probe pass.
+ * options.c reads what the caller wants, model.c refuses models that are not tested, attach.c makes the context and
+ * verifies its layout by a probe pass.
  */
 #ifndef H2OKV_ADAPTER_H
 #define H2OKV_ADAPTER_H
@@ -44,14 +46,16 @@ struct h2okv_llama {
     bool needs_scores;
 
     uint32_t lanes_mode; /* enum h2okv_llama_lanes */
-    uint32_t lanes, budget, recent, ubatch, cells;
+    uint32_t lanes, ubatch, cells, room;
+    uint32_t wanted_cells; /* that the context is asked for */
     uint32_t n_layers;
     h2okv__layer *layer; /* [n_layers] */
     int32_t next_pos;
 
     /* the pass that is under way */
     enum h2okv__tap_mode tap_mode;
-    uint32_t pass_tokens;
+    uint32_t pass_tokens; /* the probe's included */
+    uint32_t pass_probe;
     bool pass_admitted;
     int pass_status;      /* first failure inside the tap */
     uint32_t *fresh_cell; /* [ubatch] */
@@ -59,6 +63,7 @@ struct h2okv_llama {
 
     /* fused mode; see fused.c */
     bool fused;
+    bool refused;          /* the probe found what no mode can do */
     const char *not_fused; /* why a layer cannot be, found by the probe; NULL: nothing against it */
     h2okv_kernels *kernels;
     uint32_t max_threads;
@@ -82,6 +87,24 @@ struct h2okv_llama {
     void *on_pass_user;
     uint64_t engine_us, bookkeeping_us;
 };
+
+/* Tokens for one llama_decode: `n` of text, then a probe, which leaves no token behind. Together at most ubatch. */
+typedef struct h2okv__pass {
+    const llama_token *text, *probe;
+    uint32_t n, n_probe;
+    bool last; /* the logits of the last token of text are wanted, when not all are */
+    h2okv_llama_on_logits on_logits; /* NULL: not all are */
+    void *user;
+    uint32_t index; /* of text[0], for on_logits */
+} h2okv__pass;
+
+/* options.c: a caller's struct that begins with its own size, over the defaults in `known`, of a library that may be
+ * older: what it does not know must be 0. E_INVALID, naming `field`, otherwise. */
+int h2okv__read_struct(void *known, uint32_t known_size, const void *given, const char *field, h2okv_error *error);
+
+/* options.c: everything that can be said without the model. `cache` is complete but for lanes and parts. */
+int h2okv__llama_options_read(h2okv_llama_options *out, h2okv_options *cache, const h2okv_llama_options *given,
+                              h2okv_error *error);
 
 /* model.c: does a head's K have another size than its V? */
 bool h2okv__k_and_v_differ(const struct llama_model *model);
@@ -119,6 +142,20 @@ h2okv__lane_span h2okv__span_of_lane(const h2okv_llama *h, uint32_t lane);
 
 /* Copy of one head's K ([k_dim]) and V ([v_dim]) of one cell in the tensors' own types; either may be NULL. */
 void h2okv__read_kv(const h2okv_llama *h, uint32_t layer, uint32_t head, uint32_t cell, void *k, void *v);
+
+/* decode.c: one pass, all or nothing; its checks; and the progress callback (E_STOPPED when it says so). */
+int h2okv__decode_pass(h2okv_llama *h, const h2okv__pass *pass);
+int h2okv__check_handle(h2okv_llama *h);
+int h2okv__check_tokens(h2okv_llama *h, const char *field, const llama_token *tokens, uint32_t n);
+int h2okv__report_progress(h2okv_llama *h, uint32_t done, uint32_t total);
+
+/* The cache's options in effect. */
+static inline h2okv_options h2okv__options(const h2okv_llama *h)
+{
+    h2okv_options options;
+    h2okv_cache_get_options(h->cache, &options);
+    return options;
+}
 
 /* decode.c: note a failure on the handle and return its status. */
 int h2okv__llama_fail(h2okv_llama *h, int status, const char *field, const char *format, ...) H2OKV_PRINTF(4, 5);

@@ -1,5 +1,5 @@
 /*
- * attach.c - make a llama_context of budget + ubatch cells, learn its layout by a probe pass, and set up the books.
+ * attach.c - make a llama_context of room + ubatch cells, learn its layout by a probe pass, and set up the books.
  *
  *   options -> context -> probe pass -> lanes -> cache
  *
@@ -9,87 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { CELLS_STEP = 256, LEAST_AUTO_UBATCH = 128 }; /* llama.cpp computes attention over whole steps */
-
-void h2okv_llama_options_init_sized(h2okv_llama_options *options, uint32_t size)
-{
-    h2okv_llama_options filled = {.size = size, .lanes = H2OKV_LANES_HEAD, .ubatch = H2OKV_AUTO};
-    memset(options, 0, size);
-    memcpy(options, &filled, size < sizeof filled ? size : sizeof filled);
-}
-
-/* Least ubatch from 128 up that makes budget + ubatch a multiple of the step. */
-static uint32_t auto_ubatch(uint32_t budget)
-{
-    uint32_t cells = (budget + LEAST_AUTO_UBATCH + CELLS_STEP - 1) / CELLS_STEP * CELLS_STEP;
-    return cells - budget;
-}
-
-static int read_options(h2okv_llama_options *out, h2okv_options *cache, const h2okv_llama_options *given,
-                        h2okv_error *error)
-{
-    h2okv_llama_options_init(out);
-    if (given == NULL || given->size == 0 || given->size > sizeof *out) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "size",
-                               "options are missing or of an unknown size: call h2okv_llama_options_init first");
-    }
-    memcpy(out, given, given->size);
-    if (out->lanes > H2OKV_LANES_ALL) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "lanes", "lanes is %u: use one of enum h2okv_llama_lanes",
-                               out->lanes);
-    }
-    if (out->attention > H2OKV_ATTENTION_OBSERVE) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "attention",
-                               "attention is %u: use one of enum h2okv_llama_attention", out->attention);
-    }
-    h2okv_options_init(cache);
-    cache->budget = 512;
-    if (out->cache != NULL) {
-        if (out->cache->size == 0 || out->cache->size > sizeof *cache) {
-            return h2okv_error_set(error, H2OKV_E_INVALID, "cache",
-                                   "cache options have an unknown size: call h2okv_options_init first");
-        }
-        memcpy(cache, out->cache, out->cache->size);
-    }
-    if (cache->lanes != 1 || cache->cells != 0 || cache->parts != 1) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "cache",
-                               "lanes, cells and parts of the cache options are the adapter's: leave them unset");
-    }
-    return H2OKV_OK;
-}
-
-/* Asked of the kernels themselves, whatever mode it will be: that one was wanted must not pass in silence. */
-static int check_isa(const char *isa, h2okv_error *error)
-{
-    h2okv_attention smallest = {.kv_heads = 1, .group = 1, .queries = 1, .k_dim = 32, .v_dim = 32, .n_cells = 1};
-    h2okv_kernels *kernels = NULL;
-    int status = isa != NULL ? h2okv_kernels_create(&kernels, &smallest, 1, isa, NULL, error) : H2OKV_OK;
-    h2okv_kernels_free(kernels);
-    return status;
-}
-
-/* The adapter's own demands, and the cache's with the number of cells that there will be at least. */
-static int check_sizes(h2okv_llama_options *o, h2okv_options *cache, h2okv_error *error)
-{
-    if (cache->budget == 0 || cache->budget > INT32_MAX / 2) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "budget", "budget is %u: it must be from 1 to %d",
-                               cache->budget, INT32_MAX / 2);
-    }
-    if (o->ubatch == H2OKV_AUTO) {
-        o->ubatch = auto_ubatch(cache->budget);
-    }
-    if (o->ubatch == 0 || o->ubatch > INT32_MAX / 2) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "ubatch", "ubatch is %u: it must be from 1 to %d", o->ubatch,
-                               INT32_MAX / 2);
-    }
-    if (cache->recent == 0 || (cache->recent == H2OKV_AUTO && cache->budget < 2)) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "recent",
-                               "recent is 0: llama.cpp needs the newest token, so keep at least one");
-    }
-    cache->cells = cache->budget + o->ubatch;
-    return h2okv_options_check(cache, error);
-}
 
 static int make_context(h2okv_llama *h, struct llama_context_params params, h2okv_error *error)
 {
@@ -131,6 +50,34 @@ static int probe(h2okv_llama *h, h2okv_error *error)
     return H2OKV_OK;
 }
 
+static bool layout_is_known(const h2okv_llama *h, const h2okv__layer *l)
+{
+    bool sizes_fit = l->kv_heads > 0 && l->query_heads % l->kv_heads == 0 && l->v_dim > 0 &&
+                     l->k->ne[0] == (int64_t)l->k_dim * l->kv_heads && l->k->ne[1] == (int64_t)h->cells &&
+                     l->v->ne[0] == (int64_t)l->v_dim * l->kv_heads && l->v->ne[1] == (int64_t)h->cells &&
+                     l->k->ne[2] == 1 && l->v->ne[2] == 1;
+    return sizes_fit && l->k_dim % ggml_blck_size(l->k->type) == 0 &&
+           l->v_dim % (l->v_transposed ? 1 : ggml_blck_size(l->v->type)) == 0;
+}
+
+/* What would be the same in the other mode, so that it need not be tried. */
+static int check_layer_for_good(h2okv_llama *h, uint32_t i, h2okv_error *error)
+{
+    const h2okv__layer *l = &h->layer[i];
+    h->refused = true;
+    if (l->has_position_bias) {
+        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model",
+                               "layer %u adds a bias by distance (ALiBi), which moved tokens would get wrong", i);
+    }
+    if (h->lanes_mode == H2OKV_LANES_HEAD && l->kv_heads != h->layer[0].kv_heads) {
+        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "lanes",
+                               "layer %u has %u KV heads and layer 0 has %u: use one lane a layer", i, l->kv_heads,
+                               h->layer[0].kv_heads);
+    }
+    h->refused = false;
+    return H2OKV_OK;
+}
+
 static int check_layer(h2okv_llama *h, uint32_t i, h2okv_error *error)
 {
     const h2okv__layer *l = &h->layer[i];
@@ -138,17 +85,11 @@ static int check_layer(h2okv_llama *h, uint32_t i, h2okv_error *error)
         return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "layer %u does not keep K and V and compute "
                                "attention weights as llama.cpp's plain attention does", i);
     }
-    if (l->has_position_bias) {
-        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model",
-                               "layer %u adds a bias by distance (ALiBi), which moved tokens would get wrong", i);
+    int status = check_layer_for_good(h, i, error);
+    if (status != H2OKV_OK) {
+        return status;
     }
-    bool sizes_fit = l->kv_heads > 0 && l->query_heads % l->kv_heads == 0 && l->v_dim > 0 &&
-                     l->k->ne[0] == (int64_t)l->k_dim * l->kv_heads && l->k->ne[1] == (int64_t)h->cells &&
-                     l->v->ne[0] == (int64_t)l->v_dim * l->kv_heads && l->v->ne[1] == (int64_t)h->cells &&
-                     l->k->ne[2] == 1 && l->v->ne[2] == 1;
-    bool rows_fit = sizes_fit && l->k_dim % ggml_blck_size(l->k->type) == 0 &&
-                    l->v_dim % (l->v_transposed ? 1 : ggml_blck_size(l->v->type)) == 0;
-    if (!rows_fit) {
+    if (!layout_is_known(h, l)) {
         return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "layer %u's K and V are laid out in a way that "
                                "is not known", i);
     }
@@ -157,11 +98,6 @@ static int check_layer(h2okv_llama *h, uint32_t i, h2okv_error *error)
     }
     if (h->fused && h->mean_heads && l->query_heads != h->layer[0].query_heads) {
         h->not_fused = "its layers have different numbers of query heads, of which a mean is wanted";
-    }
-    if (h->lanes_mode == H2OKV_LANES_HEAD && l->kv_heads != h->layer[0].kv_heads) {
-        return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "lanes",
-                               "layer %u has %u KV heads and layer 0 has %u: use one lane a layer", i, l->kv_heads,
-                               h->layer[0].kv_heads);
     }
     return H2OKV_OK;
 }
@@ -215,7 +151,9 @@ static int make_cache(h2okv_llama *h, h2okv_options *options, h2okv_error *error
     }
     options->lanes = h->lanes;
     options->cells = h->cells;
-    return h2okv_cache_create(&h->cache, options, error);
+    int status = h2okv_cache_create(&h->cache, options, error);
+    h->decay = status == H2OKV_OK ? h2okv__options(h).decay : 1.0;
+    return status;
 }
 
 static int policy_needs_scores(const h2okv_options *options)
@@ -240,14 +178,12 @@ static h2okv_llama *allocate(struct llama_model *model, const struct llama_conte
     }
     h->model = model;
     h->lanes_mode = o->lanes;
-    h->budget = cache->budget;
-    h->recent = cache->recent == H2OKV_AUTO ? cache->budget / 2 : cache->recent;
     h->ubatch = o->ubatch;
-    h->cells = cache->cells;
+    h->room = o->room;
+    h->cells = h->wanted_cells = cache->cells;
     h->needs_scores = policy_needs_scores(cache);
     h->count_self = cache->count_self != 0;
     h->mean_heads = cache->heads == H2OKV_HEADS_MEAN;
-    h->decay = cache->decay;
     h->max_threads = most_threads(params);
     h->n_layers = (uint32_t)llama_model_n_layer(model);
     h->layer = calloc(h->n_layers, sizeof *h->layer);
@@ -284,7 +220,7 @@ static void unmake(h2okv_llama *h)
     memset(&h->batch, 0, sizeof h->batch);
     memset(h->layer, 0, h->n_layers * sizeof *h->layer);
     h->context = NULL;
-    h->cells = h->budget + h->ubatch;
+    h->cells = h->wanted_cells;
 }
 
 static int attach_fused(h2okv_llama *h, struct llama_context_params params, const char *isa, h2okv_error *error)
@@ -313,7 +249,7 @@ static int attach(h2okv_llama *h, struct llama_context_params params, const h2ok
     if (o->attention != H2OKV_ATTENTION_OBSERVE) {
         status = attach_fused(h, params, o->isa, error);
     }
-    if (status == H2OKV_E_UNSUPPORTED && o->attention != H2OKV_ATTENTION_FUSED) {
+    if (status == H2OKV_E_UNSUPPORTED && o->attention != H2OKV_ATTENTION_FUSED && !h->refused) {
         unmake(h);
         status = make_and_probe(h, params, false, error);
     }
@@ -327,9 +263,7 @@ int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llam
     *out = NULL;
     h2okv_llama_options o;
     h2okv_options cache;
-    int status = read_options(&o, &cache, options, error);
-    status = status != H2OKV_OK ? status : check_sizes(&o, &cache, error);
-    status = status != H2OKV_OK ? status : check_isa(o.isa, error);
+    int status = h2okv__llama_options_read(&o, &cache, options, error);
     status = status != H2OKV_OK ? status : h2okv_llama_check_model(model, error);
     if (status != H2OKV_OK) {
         return status;

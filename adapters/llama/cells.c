@@ -186,7 +186,7 @@ int h2okv__cut(h2okv_llama *h, int32_t pos0, uint32_t *n_lost)
         return h2okv__llama_fail(h, H2OKV_E_UNSUPPORTED, "pos0",
                                  "a cut at position %d reaches past the %u recent tokens and would lose up to %u "
                                  "before it: cut later, or accept the loss",
-                                 pos0, h->recent, plan->n_lost);
+                                 pos0, h2okv__options(h).recent, plan->n_lost);
     }
     if (n_lost != NULL) {
         *n_lost = plan->n_lost;

@@ -14,15 +14,25 @@ int h2okv__llama_fail(h2okv_llama *h, int status, const char *field, const char 
     return h2okv_error_set(&h->error, status, field, "%s", text);
 }
 
-static void fill_batch(h2okv_llama *h, const llama_token *tokens, uint32_t n, bool all_logits, bool last_logits)
+static void add_to_batch(h2okv_llama *h, llama_token token, bool logits)
 {
-    h->batch.n_tokens = (int32_t)n;
-    for (uint32_t i = 0; i < n; i++) {
-        h->batch.token[i] = tokens[i];
-        h->batch.pos[i] = h->next_pos + (int32_t)i;
-        h->batch.n_seq_id[i] = 1;
-        h->batch.seq_id[i][0] = 0;
-        h->batch.logits[i] = all_logits || (last_logits && i + 1 == n);
+    int32_t i = h->batch.n_tokens++;
+    h->batch.token[i] = token;
+    h->batch.pos[i] = h->next_pos + i;
+    h->batch.n_seq_id[i] = 1;
+    h->batch.seq_id[i][0] = 0;
+    h->batch.logits[i] = logits;
+}
+
+/* The text, and behind it the probe, if any. */
+static void fill_batch(h2okv_llama *h, const h2okv__pass *pass)
+{
+    h->batch.n_tokens = 0;
+    for (uint32_t i = 0; i < pass->n; i++) {
+        add_to_batch(h, pass->text[i], pass->on_logits != NULL || (pass->last && i + 1 == pass->n));
+    }
+    for (uint32_t i = 0; i < pass->n_probe; i++) {
+        add_to_batch(h, pass->probe[i], false);
     }
 }
 
@@ -48,11 +58,13 @@ static int observe_timed(h2okv_llama *h)
     return status;
 }
 
-static int run_pass(h2okv_llama *h, uint32_t n)
+static int run_pass(h2okv_llama *h, const h2okv__pass *pass)
 {
+    uint32_t n = pass->n + pass->n_probe;
     uint64_t before = h->bookkeeping_us;
     int64_t start = llama_time_us();
     h->pass_tokens = n;
+    h->pass_probe = pass->n_probe;
     h->pass_admitted = false;
     h->pass_status = H2OKV_OK;
     h->layers_attended = 0;
@@ -74,40 +86,57 @@ static int run_pass(h2okv_llama *h, uint32_t n)
     return h->fused ? observe_timed(h) : H2OKV_OK;
 }
 
-static int evict_timed(h2okv_llama *h)
+/* The probe goes first: then the books are over the budget by the text alone. That is committed, so that a policy whose
+ * rank fails afterwards gets the text cut off again, and leaves scores that are the probe's. */
+static int drop_probe_and_evict(h2okv_llama *h, const h2okv__pass *pass)
+{
+    int status = h2okv__cut(h, h->next_pos, NULL);
+    if (status != H2OKV_OK) {
+        return status;
+    }
+    status = h2okv__evict(h);
+    if (status != H2OKV_OK && !h->broken) {
+        (void)h2okv__cut(h, h->next_pos - (int32_t)pass->n, NULL);
+    }
+    return status;
+}
+
+static int evict_timed(h2okv_llama *h, const h2okv__pass *pass)
 {
     int64_t start = llama_time_us();
-    int status = h2okv__evict(h);
+    int status = pass->n_probe > 0 ? drop_probe_and_evict(h, pass) : h2okv__evict(h);
     h->bookkeeping_us += (uint64_t)(llama_time_us() - start);
     return status;
 }
 
-typedef struct logits_sink {
-    h2okv_llama_on_logits on_logits; /* NULL: only the last token's logits are computed */
-    void *user;
-} logits_sink;
-
-static int decode_pass(h2okv_llama *h, const llama_token *tokens, uint32_t done, uint32_t total, uint32_t n,
-                       logits_sink sink)
+int h2okv__decode_pass(h2okv_llama *h, const h2okv__pass *pass)
 {
-    fill_batch(h, tokens + done, n, sink.on_logits != NULL, done + n == total);
-    int status = run_pass(h, n);
+    fill_batch(h, pass);
+    int status = run_pass(h, pass);
     if (status != H2OKV_OK) {
         return abandon_pass(h, status);
     }
-    h->next_pos += (int32_t)n;
-    status = evict_timed(h);
+    h->next_pos += (int32_t)pass->n;
+    status = evict_timed(h, pass);
     if (status != H2OKV_OK) {
-        h->next_pos -= (int32_t)n;
+        h->next_pos -= (int32_t)pass->n;
         return abandon_pass(h, status);
     }
-    for (uint32_t i = 0; sink.on_logits != NULL && i < n; i++) {
-        sink.on_logits(sink.user, done + i, llama_get_logits_ith(h->context, (int32_t)i));
+    for (uint32_t i = 0; pass->on_logits != NULL && i < pass->n; i++) {
+        pass->on_logits(pass->user, pass->index + i, llama_get_logits_ith(h->context, (int32_t)i));
     }
     return H2OKV_OK;
 }
 
-static int check_handle(h2okv_llama *h)
+int h2okv__report_progress(h2okv_llama *h, uint32_t done, uint32_t total)
+{
+    if (h->on_pass == NULL || h->on_pass(h->on_pass_user, done, total)) {
+        return H2OKV_OK;
+    }
+    return h2okv__llama_fail(h, H2OKV_E_STOPPED, "progress", "stopped after %u of %u tokens", done, total);
+}
+
+int h2okv__check_handle(h2okv_llama *h)
 {
     if (h->broken) {
         return h2okv__llama_fail(h, H2OKV_E_BROKEN, "handle", "an earlier call failed for good: free this handle");
@@ -115,9 +144,9 @@ static int check_handle(h2okv_llama *h)
     return h2okv__check_engine(h);
 }
 
-static int check_tokens(h2okv_llama *h, const llama_token *tokens, uint32_t n)
+int h2okv__check_tokens(h2okv_llama *h, const char *field, const llama_token *tokens, uint32_t n)
 {
-    int status = check_handle(h);
+    int status = h2okv__check_handle(h);
     if (status != H2OKV_OK) {
         return status;
     }
@@ -128,36 +157,36 @@ static int check_tokens(h2okv_llama *h, const llama_token *tokens, uint32_t n)
     int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(h->model));
     for (uint32_t i = 0; i < n; i++) {
         if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-            return h2okv__llama_fail(h, H2OKV_E_INVALID, "tokens", "token %u is %d: the vocabulary has 0 to %d", i,
-                                     tokens[i], n_vocab - 1);
+            return h2okv__llama_fail(h, H2OKV_E_INVALID, field, "%s: token %u is %d: the vocabulary has 0 to %d",
+                                     field, i, tokens[i], n_vocab - 1);
         }
     }
     return H2OKV_OK;
 }
 
-static int decode(h2okv_llama *h, const llama_token *tokens, uint32_t n, logits_sink sink)
+static int decode(h2okv_llama *h, const llama_token *tokens, uint32_t n, h2okv_llama_on_logits on_logits, void *user)
 {
-    int status = check_tokens(h, tokens, n);
+    int status = h2okv__check_tokens(h, "tokens", tokens, n);
     for (uint32_t done = 0; done < n && status == H2OKV_OK;) {
-        uint32_t some = n - done < h->ubatch ? n - done : h->ubatch;
-        status = decode_pass(h, tokens, done, n, some, sink);
-        done += some;
-        if (status == H2OKV_OK && h->on_pass != NULL && !h->on_pass(h->on_pass_user, done, n)) {
-            status = h2okv__llama_fail(h, H2OKV_E_STOPPED, "progress", "stopped after %u of %u tokens", done, n);
-        }
+        h2okv__pass pass = {.text = tokens + done, .on_logits = on_logits, .user = user, .index = done};
+        pass.n = n - done < h->ubatch ? n - done : h->ubatch;
+        done += pass.n;
+        pass.last = done == n;
+        status = h2okv__decode_pass(h, &pass);
+        status = status != H2OKV_OK ? status : h2okv__report_progress(h, done, n);
     }
     return status;
 }
 
 int h2okv_llama_decode(h2okv_llama *h, const llama_token *tokens, uint32_t n)
 {
-    return decode(h, tokens, n, (logits_sink){NULL, NULL});
+    return decode(h, tokens, n, NULL, NULL);
 }
 
 int h2okv_llama_decode_each(h2okv_llama *h, const llama_token *tokens, uint32_t n, h2okv_llama_on_logits on_logits,
                             void *user)
 {
-    return decode(h, tokens, n, (logits_sink){on_logits, user});
+    return decode(h, tokens, n, on_logits, user);
 }
 
 void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_pass, void *user)
@@ -168,7 +197,7 @@ void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_pass, void 
 
 int h2okv_llama_trim(h2okv_llama *h, int32_t pos0, uint32_t *n_lost)
 {
-    int status = check_handle(h);
+    int status = h2okv__check_handle(h);
     if (status != H2OKV_OK) {
         return status;
     }
@@ -224,7 +253,7 @@ uint32_t h2okv_llama_lane(const h2okv_llama *h, uint32_t layer, uint32_t head)
 void h2okv_llama_get_stats(const h2okv_llama *h, h2okv_llama_stats *out)
 {
     *out = (h2okv_llama_stats){
-        .budget = h->budget,
+        .budget = h2okv__options(h).budget,
         .ubatch = h->ubatch,
         .cells = h->cells,
         .layers = h->n_layers,

@@ -199,6 +199,20 @@ int h2okv__make_fused(h2okv_llama *h, const char *isa, h2okv_error *error)
     return H2OKV_OK;
 }
 
+/* By age when scores decay; with a probe, its queries alone count, and all the same. */
+static void weigh_queries(h2okv_llama *h)
+{
+    uint32_t sharing = h->layer[0].query_heads / (h->lanes_mode == H2OKV_LANES_HEAD ? h->layer[0].kv_heads : 1);
+    uint32_t counting = h->pass_probe > 0 ? h->pass_probe : h->pass_tokens;
+    double weight = h->mean_heads ? 1.0 / sharing : 1.0;
+    bool alike = h->pass_probe == 0 && h->decay >= 1.0 && !h->mean_heads;
+    h->query_weight = alike ? NULL : h->query_weight_memory;
+    for (uint32_t back = 0; back < h->pass_tokens && !alike; back++) {
+        h->query_weight_memory[h->pass_tokens - 1 - back] = back < counting ? (float)weight : 0.0f;
+        weight *= h->pass_probe > 0 ? 1.0 : h->decay;
+    }
+}
+
 /* Live cells in rising order, so that K and V are read in long runs; the pass's own come last, in order of position.
  * Tokens have just been admitted to fresh_cell. */
 void h2okv__list_live_cells(h2okv_llama *h)
@@ -213,13 +227,7 @@ void h2okv__list_live_cells(h2okv_llama *h)
     }
     memcpy(h->live_cell + h->n_live_cells, h->fresh_cell, h->pass_tokens * sizeof *h->live_cell);
     h->n_live_cells += h->pass_tokens;
-    h->query_weight = h->decay < 1.0 || h->mean_heads ? h->query_weight_memory : NULL;
-    uint32_t sharing = h->layer[0].query_heads / (h->lanes_mode == H2OKV_LANES_HEAD ? h->layer[0].kv_heads : 1);
-    double weight = h->mean_heads ? 1.0 / sharing : 1.0;
-    for (uint32_t q = h->pass_tokens; h->query_weight != NULL && q-- > 0;) {
-        h->query_weight_memory[q] = (float)weight;
-        weight *= h->decay;
-    }
+    weigh_queries(h);
 }
 
 int h2okv__observe_fused(h2okv_llama *h)

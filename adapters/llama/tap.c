@@ -110,7 +110,13 @@ static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
         note_failure(h, H2OKV_E_BROKEN, "cells", "llama.cpp put tokens into cells that are taken: was the context "
                      "used past this handle?");
         h->pass_admitted = false;
-    } else if (h->fused) {
+        return;
+    }
+    if (h->pass_probe > 0 && h2okv_cache_probe(h->cache, h->pass_probe) != H2OKV_OK) {
+        note_failure(h, H2OKV_E_ENGINE, "guide", "the cache would not take the guide as a probe");
+        return;
+    }
+    if (h->fused) {
         h2okv__list_live_cells(h);
     }
 }

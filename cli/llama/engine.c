@@ -259,6 +259,19 @@ int engine_tokenize(const engine *e, const cli_buffer *text, llama_token **token
     return CLI_OK;
 }
 
+int engine_tokenize_more(const engine *e, const char *text, size_t bytes, llama_token **tokens, uint32_t *n)
+{
+    int32_t most = -llama_tokenize(e->vocab, text, (int32_t)bytes, NULL, 0, false, false);
+    *n = 0;
+    *tokens = malloc((size_t)(most > 0 ? most : 1) * sizeof **tokens);
+    if (!*tokens) {
+        cli_error(e->command, "out of memory for tokens");
+        return CLI_ENGINE;
+    }
+    if (most > 0) *n = (uint32_t)llama_tokenize(e->vocab, text, (int32_t)bytes, *tokens, most, false, false);
+    return CLI_OK;
+}
+
 bool engine_piece(const engine *e, llama_token token, cli_buffer *out)
 {
     int32_t room = 64, n;

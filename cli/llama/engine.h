@@ -35,6 +35,9 @@ void engine_free(engine *e);
  * to be freed. Special tokens that the text spells out are read as plain text. */
 int engine_tokenize(const engine *e, const cli_buffer *text, llama_token **tokens, uint32_t *n);
 
+/* The same of a text that goes on: no beginning-of-text token, and there may be no tokens. */
+int engine_tokenize_more(const engine *e, const char *text, size_t bytes, llama_token **tokens, uint32_t *n);
+
 /* Adds the bytes of a token to `out`. False: out of memory. */
 bool engine_piece(const engine *e, llama_token token, cli_buffer *out);
 

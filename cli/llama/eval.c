@@ -32,11 +32,12 @@ int eval_attach(eval_work *w, eval_row *row, h2okv_llama **out)
     cache.recent = row->recent;
     cache.sinks = row->sinks;
     cache.decay = row->decay;
+    cache.pool = row->pool;
     cache.policy = row->policy;
     cache.seed = o->seed;
     llama.cache = &cache;
     llama.lanes = o->lanes;
-    llama.ubatch = w->eval->ubatch;
+    llama.ubatch = w->eval->ubatch + (row->guide > 0 ? w->longest_guide : 0);
     llama.attention = o->attention;
     llama.isa = o->isa;
     code = engine_attach(&w->engine, &llama, o->threads, GGML_TYPE_F16);

@@ -14,6 +14,7 @@ typedef struct eval_work {
     engine engine;
     cli_progress progress;
     uint64_t done, total; /* tokens over all rows */
+    uint32_t longest_guide; /* recall: tokens of the longest first question */
 } eval_work;
 
 /* A context for a row; to be freed with h2okv_llama_free. An exit code; on failure an error has been printed. */

@@ -17,6 +17,7 @@ typedef struct question {
     eval_key key;
     llama_token *tokens; /* of the first one: the document and the question */
     uint32_t n;
+    uint32_t n_asking;   /* of these the last ones, the question itself */
 } question;
 
 typedef struct document {
@@ -42,14 +43,9 @@ static int no_memory(void)
     return CLI_ENGINE;
 }
 
-/* Tokens of a text that goes on: no beginning-of-text token. */
 static int tokenize_more(const engine *e, const cli_buffer *text, question *q)
 {
-    int32_t n = llama_tokenize(e->vocab, text->data, (int32_t)text->n, NULL, 0, false, false);
-    q->tokens = malloc((size_t)-n * sizeof *q->tokens + 1);
-    if (!q->tokens) return no_memory();
-    q->n = (uint32_t)llama_tokenize(e->vocab, text->data, (int32_t)text->n, q->tokens, -n, false, false);
-    return CLI_OK;
+    return engine_tokenize_more(e, text->data, text->n, &q->tokens, &q->n);
 }
 
 /* The document of so many pieces and its first question, as tokens into its first question. */
@@ -97,6 +93,19 @@ static int fit_prompt(asking *a, document *d, uint32_t first)
     return code ? code : try_prompt(a, d, first, low);
 }
 
+/* How many of the first prompt's tokens ask. */
+static int count_asking(asking *a, question *q)
+{
+    cli_buffer text = { 0 };
+    question alone = { 0 };
+    int code = eval_write_question(&text, &q->key, true) ? tokenize_more(&a->work->engine, &text, &alone) : no_memory();
+    q->n_asking = alone.n < q->n ? alone.n : q->n;
+    if (q->n_asking > a->work->longest_guide) a->work->longest_guide = q->n_asking;
+    free(alone.tokens);
+    cli_buffer_free(&text);
+    return code;
+}
+
 static int make_document(asking *a, uint32_t number)
 {
     const eval_options *o = a->work->eval->options;
@@ -108,6 +117,7 @@ static int make_document(asking *a, uint32_t number)
     eval_draw(o, number, &a->pieces, key, &first);
     for (uint32_t i = 0; i < d->n; i++) d->question[i].key = key[i];
     code = fit_prompt(a, d, first);
+    if (!code) code = count_asking(a, &d->question[0]);
     for (uint32_t i = 1; i < d->n && !code; i++) {
         cli_buffer text = { 0 };
         code = eval_write_question(&text, &key[i], false) ? tokenize_more(&a->work->engine, &text, &d->question[i])
@@ -160,6 +170,11 @@ static uint64_t all_tokens(const asking *a)
     return sum * a->work->eval->n_rows;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- Questions ---------------------------------------------------------------------------------------- */
 
 static bool on_pass(void *user, uint32_t done, uint32_t total)
@@ -170,11 +185,28 @@ static bool on_pass(void *user, uint32_t done, uint32_t total)
     return eval_advance(w, 0);
 }
 
+/* The document with the question in mind, then the question. */
+static int decode_guided(asking *a, const question *q)
+{
+    uint32_t wanted = a->row->guide < q->n_asking ? a->row->guide : q->n_asking, before = q->n - wanted;
+    h2okv_llama_guide guide;
+    int status;
+    h2okv_llama_guide_init(&guide);
+    guide.tokens = q->tokens + before;
+    guide.n = wanted;
+    guide.chunk = a->work->eval->ubatch;
+    guide.recent = least(a->work->eval->options->guide_recent, a->row->recent);
+    guide.pool = a->work->eval->options->guide_pool;
+    status = h2okv_llama_decode_guided(a->h, q->tokens, before, &guide);
+    return status ? status : h2okv_llama_decode(a->h, q->tokens + before, wanted);
+}
+
 static int read_question(asking *a, const question *q)
 {
+    bool guided = a->row->guide > 0 && q->n_asking > 0;
     int status;
     h2okv_llama_set_progress(a->h, on_pass, a->work);
-    status = h2okv_llama_decode(a->h, q->tokens, q->n);
+    status = guided ? decode_guided(a, q) : h2okv_llama_decode(a->h, q->tokens, q->n);
     h2okv_llama_set_progress(a->h, NULL, NULL);
     if (status) return eval_failed(a->work, a->h, status);
     (void)eval_advance(a->work, q->n);

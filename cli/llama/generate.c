@@ -66,7 +66,8 @@ void generation_free(generation *g)
 static bool on_pass(void *user, uint32_t done, uint32_t total)
 {
     generation *g = user;
-    cli_progress_show(&g->progress, done, total);
+    (void)total; /* of this call */
+    cli_progress_show(&g->progress, g->n_read + done, g->n_prompt);
     return !cli_interrupted();
 }
 
@@ -95,14 +96,14 @@ static int decode(generation *g, const llama_token *tokens, uint32_t n)
     return CLI_ENGINE;
 }
 
-int generation_read_prompt(generation *g)
+int generation_read_prompt(generation *g, const cli_buffer *text)
 {
     int code;
     warn_past_trained(g, g->n_prompt);
     h2okv_llama_set_progress(g->engine->h, on_pass, g);
     cli_progress_start(&g->progress, "prompt", g->options->quiet);
     g->start = cli_seconds();
-    code = decode(g, g->prompt, g->n_prompt);
+    code = reading_decode(g, text);
     g->prompt_s = cli_seconds() - g->start;
     cli_progress_end(&g->progress);
     h2okv_llama_set_progress(g->engine->h, NULL, NULL);

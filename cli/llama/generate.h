@@ -17,6 +17,8 @@ typedef struct generation {
     struct llama_sampler *sampler;
     const llama_token *prompt;
     uint32_t n_prompt;
+    uint32_t n_read;      /* of its tokens, by earlier calls */
+    uint32_t n_guide;     /* tokens that it was read for; 0: none */
 
     uint32_t n_new;       /* tokens generated, without the end token */
     enum stop stopped;
@@ -33,11 +35,14 @@ typedef struct generation {
 } generation;
 
 /* Both return an exit code: CLI_OK also when Ctrl-C ended it (g->stopped), else an error has been printed. */
-int generation_read_prompt(generation *g);
+int generation_read_prompt(generation *g, const cli_buffer *text); /* the prompt's text */
 int generation_write(generation *g);
 
 bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt,
                       uint32_t n);
 void generation_free(generation *g);
+
+/* reading.c: the prompt through the model. */
+int reading_decode(generation *g, const cli_buffer *text);
 
 #endif

@@ -50,7 +50,7 @@ void report_config(FILE *out, const run_options *o, const engine *e)
     fprintf(out, "policy      %s\n", o->policy);
     fprintf(out, "budget      %" PRIu32 "\nrecent      %" PRIu32 "\nsink        %" PRIu32 "\n", s.budget,
             o->recent, o->sinks);
-    fprintf(out, "decay       %g\n", o->decay);
+    fprintf(out, "decay       %g\npool        %" PRIu32 "\ngrace       %" PRIu32 "\n", o->decay, o->pool, o->grace);
     fprintf(out, "lanes       %s (%" PRIu32 ")\n", run_lane_names[o->lanes], s.lanes);
     fprintf(out, "ubatch      %" PRIu32 "\ncells       %" PRIu32 "\n", s.ubatch, s.cells);
     fprintf(out, "kv-type     %s\n", run_kv_type_names[o->kv_type]);
@@ -159,7 +159,8 @@ static bool set_other_keys(json_t *j, const generation *g, const h2okv_llama_sta
            set(j, "live", json_integer(s->cache.live)) && set(j, "cells", json_integer(s->cells)) &&
            set(j, "ubatch", json_integer(s->ubatch)) && set(j, "policy", json_string(o->policy)) &&
            set(j, "recent", json_integer(o->recent)) && set(j, "sinks", json_integer(o->sinks)) &&
-           set(j, "decay", json_real(o->decay)) && set(j, "lanes", json_integer(s->lanes)) &&
+           set(j, "decay", json_real(o->decay)) && set(j, "pool", json_integer(o->pool)) &&
+           set(j, "guide_tokens", json_integer(g->n_guide)) && set(j, "lanes", json_integer(s->lanes)) &&
            set(j, "attention", g->engine->h ? json_string(s->isa ? "fused" : "observe") : json_null()) &&
            set(j, "isa", s->isa ? json_string(s->isa) : json_null()) &&
            set(j, "kv_type", json_string(run_kv_type_names[o->kv_type])) &&

@@ -32,10 +32,13 @@ static int attach(engine *e, const run_options *o)
     cache.recent = o->recent;
     cache.sinks = o->sinks;
     cache.decay = o->decay;
+    cache.pool = o->pool;
+    cache.grace = o->grace;
     cache.policy = o->policy;
     cache.seed = o->seed;
     llama.cache = &cache;
     llama.lanes = o->lanes;
+    llama.room = o->prompt_budget;
     llama.ubatch = o->ubatch == RUN_AUTO ? H2OKV_AUTO : o->ubatch;
     llama.isa = o->isa;
     llama.attention = o->attention;
@@ -61,12 +64,12 @@ static int report_nothing(const run_options *o, engine *e)
     return report(&g);
 }
 
-static int generate(const run_options *o, engine *e, const llama_token *tokens, uint32_t n)
+static int generate(const run_options *o, engine *e, const cli_buffer *text, const llama_token *tokens, uint32_t n)
 {
     generation g;
     int code = CLI_ENGINE;
     if (generation_start(&g, o, e, tokens, n)) {
-        code = generation_read_prompt(&g);
+        code = generation_read_prompt(&g, text);
         if (!code && g.stopped != STOP_INTERRUPT) code = generation_write(&g);
         if (!code) code = report(&g);
     }
@@ -88,7 +91,7 @@ int run_model(const run_options *o, const cli_buffer *prompt)
     if (!code && !o->quiet) cli_warn_floor(command, o->policy, o->budget, n);
     if (!code) code = attach(&e, o);
     if (!code && o->print_config) report_config(stderr, o, &e);
-    if (!code) code = generate(o, &e, tokens, n);
+    if (!code) code = generate(o, &e, prompt, tokens, n);
     free(tokens);
     engine_free(&e);
     return code;

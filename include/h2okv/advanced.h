@@ -49,6 +49,12 @@ struct h2okv_policy {
      * of the view. Ranks of holes are not looked at. Must be a function of the view alone, so that a replay
      * gives the same sets. */
     const double *(*rank)(const h2okv_lane_view *lane, double *scratch);
+
+    /* What the options stand for that the caller leaves open; 0 in all of them is plain H2O. A `size` that ends
+     * before them is allowed. */
+    double recent_share;  /* of the budget that H2OKV_AUTO for `recent` is, at most 1; 0: half */
+    uint32_t sinks, pool; /* as in the options */
+    double decay;         /* as in the options; 0: 1, none */
 };
 
 /* The engine gave up the pass that it was computing: take the last admit back, and all that was observed since, as if

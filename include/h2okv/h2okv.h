@@ -110,23 +110,24 @@ enum h2okv_heads {
     H2OKV_HEADS_MEAN = 1,
 };
 
-#define H2OKV_AUTO UINT32_MAX /* for `recent`: half of the budget, rounded down */
+#define H2OKV_AUTO UINT32_MAX /* for `recent`, `sinks` and `pool`: the policy's own */
 
 typedef struct h2okv_options {
     uint32_t size;       /* bytes of this struct that the caller knows; newer fields get their defaults */
     uint32_t lanes;      /* independent choices; default 1 */
     uint32_t cells;      /* physical places, shared by all lanes; at least the budget */
     uint32_t budget;     /* tokens kept after a pass = recent + heavy */
-    uint32_t recent;     /* newest tokens always kept, counted by position; default H2OKV_AUTO. With 0 the one
-                            newest token is still kept and counts among the heavy */
-    uint32_t sinks;      /* tokens at positions 0..sinks-1 always kept; they count in heavy; default 0 */
+    uint32_t recent;     /* newest tokens always kept, counted by position; default H2OKV_AUTO, with most policies half
+                            of the budget. With 0 the one newest token is still kept and counts among the heavy */
+    uint32_t sinks;      /* tokens at positions 0..sinks-1 always kept; they count in heavy; default H2OKV_AUTO: the
+                            policy's, or what `recent` leaves of the budget if that is less */
     uint32_t grace;      /* passes for which a new token beyond `recent` is kept before ranks decide, as far as
                             the budget allows; at most 65536, default 0 */
     uint32_t count_self; /* whether a token's weight on itself counts; default 1 */
     uint32_t heads;      /* enum h2okv_heads; default sum */
     uint32_t parts;      /* times each lane is observed after an admit, for a lane that spans several layers;
                             default 1 */
-    double decay;        /* factor on old scores per token, in (0, 1]; default 1 = plain H2O */
+    double decay;        /* factor on old scores per token, in (0, 1]; 1: none; default 0: the policy's */
     uint64_t seed;       /* for policies that draw numbers; default 0 */
     const char *policy;  /* a name that h2okv_policy_name lists; default "h2o" */
     const h2okv_policy *custom_policy;  /* from advanced.h; used instead of `policy` when not NULL. It is
@@ -134,6 +135,12 @@ typedef struct h2okv_options {
     const h2okv_allocator *allocator;   /* NULL: malloc and free. It is copied */
     void (*on_event)(void *user, const h2okv_event *event); /* called by commit; NULL: nothing is called */
     void *event_user;
+    uint32_t pool;       /* a token ranks as the best of its lane's tokens at most so many positions away from it, so
+                            that the neighbours of a heavy hitter stay with it (Li et al. 2024, "SnapKV", section 4);
+                            default H2OKV_AUTO: the policy's */
+    void (*on_mass)(void *user, uint32_t lane, const double *mass); /* called by observe with the mass [cells] that it
+                            adds to the lane's scores, before it does; NULL: nothing is called */
+    void *mass_user;
 } h2okv_options;
 
 /* Use h2okv_options_init. It is inline so that `size` is the caller's, not the library's. */
@@ -145,6 +152,9 @@ static inline void h2okv_options_init(h2okv_options *options)
 
 /* H2OKV_OK, or H2OKV_E_INVALID with `error` naming the field, its value and what to do. */
 H2OKV_API int h2okv_options_check(const h2okv_options *options, h2okv_error *error);
+
+/* The same, and *out gets the options as a cache reads them: nothing in them is H2OKV_AUTO or left to the policy. */
+H2OKV_API int h2okv_options_resolve(const h2okv_options *options, h2okv_options *out, h2okv_error *error);
 
 /* Built-in policies by index from 0; NULL past the last one. */
 H2OKV_API const char *h2okv_policy_name(uint32_t index);
@@ -195,6 +205,24 @@ H2OKV_API int h2okv_cache_create(h2okv_cache **out, const h2okv_options *options
 H2OKV_API void h2okv_cache_free(h2okv_cache *cache); /* NULL is allowed */
 H2OKV_API void h2okv_cache_clear(h2okv_cache *cache); /* as just created */
 
+/* The options in effect: nothing in them is H2OKV_AUTO or left to the policy, budget and recent are those of now. */
+H2OKV_API void h2okv_cache_get_options(const h2okv_cache *cache, h2okv_options *out);
+
+/* Another budget from the next plan on, at most `cells`; `recent` may be H2OKV_AUTO. The tokens held stay until then:
+ * an engine that wants them gone now plans and commits at once. Errors: E_INVALID, as in the options, and when pinned
+ * tokens do not fit; E_ORDER (tokens are admitted and not yet committed). */
+H2OKV_API int h2okv_cache_set_budget(h2okv_cache *cache, uint32_t budget, uint32_t recent, h2okv_error *error);
+
+/* Another `pool` from the next plan on; H2OKV_AUTO: the policy's. clear() restores the options' own. */
+H2OKV_API void h2okv_cache_set_pool(h2okv_cache *cache, uint32_t pool);
+
+/* Always keep the tokens at positions first..end-1, those to come as well, as sinks are kept; they count in the
+ * budget. Overlapping and neighbouring ranges become one. A trim cuts ranges off at its pos0, unless it drops exactly
+ * a probe, and clear() removes them. Errors: E_INVALID (first < 0, end <= first, a position that some lane has given up, more than H2OKV_MOST_PINS ranges, or sinks +
+ * pinned + recent over the budget). */
+#define H2OKV_MOST_PINS 16
+H2OKV_API int h2okv_cache_pin(h2okv_cache *cache, int32_t first, int32_t end, h2okv_error *error);
+
 /* The engine put n new tokens into these cells. Positions rise strictly, are past every one in the cache and
  * below INT32_MAX; cells are free. Scores start at 0. Errors: E_INVALID (position or cell), E_FULL, E_ORDER
  * (n = 0, or the tokens admitted before were not observed in every lane and the policy needs scores). */
@@ -210,12 +238,20 @@ H2OKV_API int h2okv_cache_admit(h2okv_cache *cache, const uint32_t *cell, const 
 H2OKV_API int h2okv_cache_observe(h2okv_cache *cache, uint32_t lane, const h2okv_weights *weights);
 
 /* The same from a mass that a fused kernel has summed already, [cells]; NULL: no cell received attention.
- * The kernel has to weigh queries by age when decay < 1, and to leave out self weights if they don't count. */
+ * The kernel has to weigh queries by age when decay < 1, to leave out self weights if they don't count, and with a
+ * probe to leave out all other queries. */
 H2OKV_API int h2okv_cache_observe_mass(h2okv_cache *cache, uint32_t lane, const float *mass);
 
+/* Guided reading (Corallo and Papotti 2024, "Finch", section 3): the last n of the tokens just admitted are a probe,
+ * for instance the question that a text is read for. What the probe's queries alone give becomes the scores, each query
+ * with weight 1; old scores and the other new queries do not count. Call it before the first observe; then
+ * observe each lane, drop the probe by h2okv_cache_trim at its first position and commit, plan and commit. The trim
+ * ends a pass, which counts for `grace`. Errors: E_ORDER (nothing admitted, or a lane observed already), E_INVALID (n is 0 or more than were admitted). */
+H2OKV_API int h2okv_cache_probe(h2okv_cache *cache, uint32_t n);
+
 /* What has to go so that the cache is within its budget; a plan with n_freed = 0 when nothing has to.
- * Per lane: sinks and the `recent` highest positions stay, then tokens in grace, then the highest ranks; of
- * equal ranks the higher position stays (Zhang et al. 2023, algorithm 1). The newest token always stays.
+ * Per lane: sinks, pinned tokens and the `recent` highest positions stay, then tokens in grace, then the highest
+ * ranks; of equal ranks the higher position stays (Zhang et al. 2023, algorithm 1). The newest token always stays.
  * Errors: E_ORDER (a lane was not observed and the policy needs scores), E_NAN (a policy's rank). */
 H2OKV_API int h2okv_cache_plan(h2okv_cache *cache, const h2okv_plan **out);
 

@@ -9,8 +9,8 @@
  *   h2okv_llama_decode(h, tokens, n);                  any n: it is split into passes
  *   llama_get_logits_ith(h2okv_llama_context(h), -1);  logits of the last token, as after llama_decode
  *
- * The context has budget + ubatch cells: that is the memory bound, however long the text. After each pass of
- * at most ubatch tokens every (layer, KV head) evicts down to the budget by itself.
+ * The context has budget + ubatch cells (or room + ubatch, see options.room): that is the memory bound, however long
+ * the text. After each pass of at most ubatch tokens every (layer, KV head) evicts down to the budget by itself.
  *
  * Attention is computed by our kernels inside llama.cpp's graph where every layer lies in host memory and has a shape
  * that they know (fused), else by llama.cpp, whose weights are then read (observe): see h2okv_llama_attention.
@@ -54,6 +54,7 @@ typedef struct h2okv_llama_options {
                                    and must be left at their defaults. NULL: defaults with a budget of 512 */
     uint32_t attention; /* enum h2okv_llama_attention; default auto */
     const char *isa;    /* instruction set of the kernels, from h2okv_isa_name; default NULL: the best here */
+    uint32_t room;      /* the largest budget that h2okv_llama_set_budget may ask for; default 0: the budget */
 } h2okv_llama_options;
 
 H2OKV_API void h2okv_llama_options_init_sized(h2okv_llama_options *options, uint32_t size);
@@ -93,6 +94,41 @@ typedef void (*h2okv_llama_on_logits)(void *user, uint32_t index, const float *l
 H2OKV_API int h2okv_llama_decode_each(h2okv_llama *h, const llama_token *tokens, uint32_t n,
                                       h2okv_llama_on_logits on_logits, void *user);
 
+/* Guided reading: a long text is read with a question in mind (Corallo and Papotti 2024, "Finch", section 3). */
+typedef struct h2okv_llama_guide {
+    uint32_t size;             /* bytes of this struct that the caller knows */
+    uint32_t n;                /* tokens of the guide; with `chunk` together at most ubatch */
+    const llama_token *tokens; /* the question; need not be part of the text */
+    uint32_t chunk;            /* tokens of text in a pass; default H2OKV_AUTO: 64, or what the guide leaves of
+                                  ubatch; 0 means the same */
+    uint32_t recent;           /* newest tokens always kept while reading; default H2OKV_AUTO: 32, or the cache's own
+                                  where that is less; 0 means the same */
+    uint32_t pool;             /* h2okv_options.pool while reading; default H2OKV_AUTO: 8 */
+} h2okv_llama_guide;
+
+H2OKV_API void h2okv_llama_guide_init_sized(h2okv_llama_guide *guide, uint32_t size);
+static inline void h2okv_llama_guide_init(h2okv_llama_guide *guide)
+{
+    h2okv_llama_guide_init_sized(guide, (uint32_t)sizeof *guide);
+}
+
+/* As h2okv_llama_decode, but the guide runs behind each chunk, in the same pass, and what its tokens attend to alone
+ * decides what stays: see h2okv_cache_probe. It leaves no token behind; logits are those of the last token of text.
+ * As long as all fits into the budget the guide is left out, but for the last chunk. With a policy that needs no
+ * scores this is h2okv_llama_decode. When tokens are decoded afterwards their attention adds to the guide's.
+ * Errors: as h2okv_llama_decode, and E_INVALID (no guide, or it does not fit; nothing is decoded). After an E_NAN from
+ * a policy's rank (a custom one) the tokens are as before the pass, but their scores are the guide's. */
+H2OKV_API int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n,
+                                        const h2okv_llama_guide *guide);
+
+/* Another budget, at most options.room; what is over it goes at once. `recent` may be H2OKV_AUTO. Until the next
+ * such call or h2okv_llama_clear. Errors: E_INVALID, as in the options, and see h2okv_cache_set_budget; E_NAN (a custom
+ * policy's rank): nothing has changed. */
+H2OKV_API int h2okv_llama_set_budget(h2okv_llama *h, uint32_t budget, uint32_t recent);
+
+/* Always keep the tokens at positions first..end-1, those to come as well: see h2okv_cache_pin. Errors: E_INVALID. */
+H2OKV_API int h2okv_llama_pin(h2okv_llama *h, int32_t first, int32_t end);
+
 /* Called after each pass of a decode with the tokens done so far; false stops the decode before its next
  * pass. NULL: no callback. */
 typedef bool (*h2okv_llama_on_pass)(void *user, uint32_t done, uint32_t total);
@@ -111,7 +147,7 @@ H2OKV_API int32_t h2okv_llama_next_pos(const h2okv_llama *h);
 
 typedef struct h2okv_llama_stats {
     h2okv_cache_stats cache;
-    uint32_t budget, ubatch, cells;      /* cells: what the context really has */
+    uint32_t budget, ubatch, cells;      /* budget: that of now; cells: what the context really has */
     uint32_t layers, lanes;              /* lanes over all layers */
     uint64_t kv_bytes;                   /* K and V tensors of the context */
     uint64_t kv_bytes_per_token;         /* so a full cache needs this times next_pos */

@@ -88,7 +88,10 @@ int h2okv_cache_create(h2okv_cache **out, const h2okv_options *options, h2okv_er
     }
     point_to_parts(c, &p);
     c->options = read;
-    c->policy = *read.custom_policy;
+    c->first_budget = read.budget;
+    c->first_recent = read.recent;
+    c->first_pool = read.pool;
+    (void)h2okv__policy_read(&c->policy, read.custom_policy, NULL); /* it was good a moment ago */
     c->options.custom_policy = &c->policy;
     c->has_allocator = read.allocator != NULL;
     if (c->has_allocator) {
@@ -119,7 +122,11 @@ void h2okv_cache_clear(h2okv_cache *c)
         c->score[i] = 0.0;
     }
     memset(c->observed, 0, c->options.lanes * sizeof *c->observed);
-    c->live = c->peak_live = c->n_fresh = c->n_observed = 0;
+    c->options.budget = c->first_budget;
+    c->options.recent = c->first_recent;
+    c->options.pool = c->first_pool;
+    c->n_pins = 0;
+    c->live = c->peak_live = c->n_fresh = c->n_observed = c->n_probe = 0;
     c->pass_first = H2OKV__HOLE;
     c->admitted = c->evicted = c->moves = c->passes = 0;
     c->epoch++;
@@ -184,7 +191,7 @@ int h2okv_cache_admit(h2okv_cache *c, const uint32_t *cell, const int32_t *pos, 
     c->live += n;
     c->peak_live = c->live > c->peak_live ? c->live : c->peak_live;
     c->n_fresh = n;
-    c->n_observed = 0;
+    c->n_observed = c->n_probe = 0;
     c->pass_first = c->pass_first == H2OKV__HOLE ? pos[0] : c->pass_first;
     c->admitted += n;
     c->epoch++;
@@ -219,10 +226,15 @@ int h2okv_cache_abandon(h2okv_cache *c)
     c->pass_first = c->pass_first == first ? H2OKV__HOLE : c->pass_first;
     c->live -= c->n_fresh;
     c->admitted -= c->n_fresh;
-    c->n_fresh = c->n_observed = 0;
+    c->n_fresh = c->n_observed = c->n_probe = 0;
     memset(c->observed, 0, c->options.lanes * sizeof *c->observed);
     c->epoch++;
     return H2OKV_OK;
+}
+
+void h2okv_cache_get_options(const h2okv_cache *c, h2okv_options *out)
+{
+    *out = c->options;
 }
 
 uint32_t h2okv_cache_live(const h2okv_cache *c)

@@ -24,15 +24,21 @@
 
 enum { H2OKV__HOLE = -1 };
 
+/* Positions first..end-1. */
+typedef struct h2okv__range {
+    int32_t first, end;
+} h2okv__range;
+
 /* A token that the selector may give up; see select.c. */
 typedef struct h2okv__candidate {
     double rank;
-    uint32_t guard; /* 0: open to ranks, 1: in grace, 2: recent or sink */
+    uint32_t guard; /* 0: open to ranks, 1: in grace, 2: recent, sink or pinned */
     uint32_t index; /* in the lane's order */
 } h2okv__candidate;
 
 struct h2okv_cache {
-    h2okv_options options; /* read and resolved */
+    h2okv_options options; /* read and resolved; budget, recent and pool are those of now */
+    uint32_t first_budget, first_recent, first_pool; /* at create */
     h2okv_policy policy;
     h2okv_allocator allocator; /* used when has_allocator */
     bool has_allocator;
@@ -42,10 +48,13 @@ struct h2okv_cache {
     uint32_t live, peak_live;
     uint32_t n_fresh;    /* tokens that the last admit took */
     uint32_t n_observed; /* lanes observed in full since then */
+    uint32_t n_probe;    /* of the fresh tokens the last so many, whose queries alone count; 0: all count */
     int32_t pass_first;  /* first position admitted in this pass, H2OKV__HOLE: none yet */
     uint64_t admitted, evicted, moves, passes, epoch;
     int32_t *engine_pos;     /* [cells] */
     uint32_t *engine_order;  /* [cells] */
+    h2okv__range pin[H2OKV_MOST_PINS]; /* n_pins of them, rising, neither overlapping nor touching */
+    uint32_t n_pins;
     int32_t *grace_first;    /* [grace] ring: first position of the pass, by passes % grace */
 
     /* [lanes][cells] */
@@ -80,6 +89,10 @@ h2okv__lane h2okv__lane_of(const h2okv_cache *cache, uint32_t lane);
 
 /* First position admitted in this pass; while nothing is, the first that could be. */
 int32_t h2okv__pass_first(const h2okv_cache *cache);
+
+/* pins.c: is the token at `pos` pinned; and a trim's effect. */
+bool h2okv__is_pinned(const h2okv_cache *cache, int32_t pos);
+void h2okv__cut_pins(h2okv_cache *cache, int32_t pos0);
 
 /* lane.c: one token in a lane's books. `live` is what the lane holds before the call. */
 void h2okv__lane_append(const h2okv__lane *lane, uint32_t live, uint32_t cell, int32_t pos);

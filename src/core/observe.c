@@ -78,9 +78,10 @@ static void sum_weights(const h2okv_cache *c, const h2okv_weights *w)
 {
     memset(c->mass, 0, w->columns * sizeof *c->mass);
     double factor = 1.0;
-    for (uint32_t back = 0; back < w->queries; back++) {
+    uint32_t counting = c->n_probe > 0 ? c->n_probe : w->queries;
+    for (uint32_t back = 0; back < counting; back++) {
         add_query(c, w, w->queries - 1 - back, factor);
-        factor *= c->options.decay;
+        factor *= c->n_probe > 0 ? 1.0 : c->options.decay;
     }
     if (c->options.heads == H2OKV_HEADS_MEAN && w->heads > 1) {
         for (uint32_t i = 0; i < w->columns; i++) {
@@ -134,13 +135,15 @@ static void add_mass(const h2okv_cache *c, double *restrict score, const uint32_
     }
 }
 
-/* First part of a pass: keep the scores for h2okv_cache_abandon, and let them decay. */
+/* First part of a pass: keep the scores for h2okv_cache_abandon, and let them decay, or make room for a probe's. */
 static double *open_lane(h2okv_cache *c, uint32_t lane)
 {
     double *score = h2okv__lane_of(c, lane).score;
     if (c->observed[lane] == 0) {
         memcpy(c->score_before + (size_t)lane * c->options.cells, score, c->options.cells * sizeof *score);
-        if (c->options.decay < 1.0) {
+        if (c->n_probe > 0) {
+            memset(score, 0, c->options.cells * sizeof *score);
+        } else if (c->options.decay < 1.0) {
             decay_scores(c, score);
         }
     }
@@ -190,6 +193,25 @@ static int check_weights(const h2okv_cache *c, const h2okv_weights *w)
     return H2OKV_OK;
 }
 
+/* The mass by cell, in scratch memory that no observe uses. */
+static void tell_mass(const h2okv_cache *c, uint32_t lane, const uint32_t *cell_of_column, uint32_t n)
+{
+    memset(c->rank, 0, c->options.cells * sizeof *c->rank);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t cell = cell_of_column != NULL ? cell_of_column[i] : i;
+        c->rank[cell] = c->engine_pos[cell] >= 0 ? c->mass[i] : 0.0;
+    }
+    c->options.on_mass(c->options.mass_user, lane, c->rank);
+}
+
+static void tell_floats(const h2okv_cache *c, uint32_t lane, const float *mass)
+{
+    for (uint32_t i = 0; i < c->options.cells; i++) {
+        c->rank[i] = mass != NULL && c->engine_pos[i] >= 0 ? (double)mass[i] : 0.0;
+    }
+    c->options.on_mass(c->options.mass_user, lane, c->rank);
+}
+
 int h2okv_cache_observe(h2okv_cache *c, uint32_t lane, const h2okv_weights *w)
 {
     int status = check_observable(c, lane);
@@ -200,6 +222,9 @@ int h2okv_cache_observe(h2okv_cache *c, uint32_t lane, const h2okv_weights *w)
     sum_weights(c, w);
     if (!all_finite(c, w->cell_of_column, w->columns)) {
         return H2OKV_E_NAN;
+    }
+    if (c->options.on_mass != NULL) {
+        tell_mass(c, lane, w->cell_of_column, w->columns);
     }
     add_mass(c, open_lane(c, lane), w->cell_of_column, w->columns);
     close_lane(c, lane);
@@ -234,10 +259,30 @@ int h2okv_cache_observe_mass(h2okv_cache *c, uint32_t lane, const float *mass)
     if (mass != NULL && !all_finite_floats(c, mass)) {
         return H2OKV_E_NAN;
     }
+    if (c->options.on_mass != NULL) {
+        tell_floats(c, lane, mass);
+    }
     double *score = open_lane(c, lane);
     if (mass != NULL) {
         add_floats(c, score, mass);
     }
     close_lane(c, lane);
+    return H2OKV_OK;
+}
+
+int h2okv_cache_probe(h2okv_cache *c, uint32_t n)
+{
+    uint32_t begun = 0;
+    for (uint32_t l = 0; l < c->options.lanes; l++) {
+        begun |= c->observed[l];
+    }
+    if (c->n_fresh == 0 || begun != 0) {
+        return H2OKV_E_ORDER;
+    }
+    if (n == 0 || n > c->n_fresh) {
+        return H2OKV_E_INVALID;
+    }
+    c->n_probe = n;
+    c->epoch++;
     return H2OKV_OK;
 }

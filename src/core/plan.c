@@ -190,11 +190,17 @@ static void note_pass_first(h2okv_cache *c)
     }
 }
 
+/* A probe is no text: positions from its first on are still to come, and stay pinned. */
+static bool is_probe_start(const h2okv_cache *c, int32_t pos)
+{
+    return c->n_probe > 0 && pos == c->engine_pos[c->engine_order[c->live - c->n_probe]];
+}
+
 static void end_pass(h2okv_cache *c)
 {
     note_pass_first(c);
     c->pass_first = H2OKV__HOLE;
-    c->n_fresh = c->n_observed = 0;
+    c->n_fresh = c->n_observed = c->n_probe = 0;
     c->passes++;
     c->epoch++;
 }
@@ -215,7 +221,11 @@ int h2okv_cache_commit(h2okv_cache *c, const h2okv_plan *plan)
     }
     c->moves += c->plan.n_moves;
     c->evicted += c->plan_kind == H2OKV_EVENT_EVICT ? c->plan.n_freed : 0;
+    bool drops_probe = is_probe_start(c, c->plan_cut);
     free_cells(c);
+    if (!drops_probe) {
+        h2okv__cut_pins(c, c->plan_cut);
+    }
     end_pass(c);
     return H2OKV_OK;
 }

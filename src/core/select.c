@@ -1,11 +1,14 @@
 /*
  * select.c - the one selector behind every policy: protect, break ties, pick.
  *
- *   order[]  | sinks | open to ranks, some in grace ............ | recent |     by rising position
+ *   order[]  | sinks | open to ranks, some in grace or pinned .. | recent |     by rising position
  *
  * Tokens go in the order of (guard, rank, position), lowest first: of equal ranks the older goes, so the choice
- * depends on nothing but the tokens themselves (Zhang et al. 2023, algorithm 1, with ties made definite).
- * The n lowest are gathered in a heap whose root is the one that would stay first.
+ * depends on nothing but the tokens themselves (Zhang et al. 2023, algorithm 1, with ties made definite). The n lowest
+ * are gathered in a heap whose root is the one that would stay first.
+ *
+ * With pooling the rank is that of the best neighbour. A token's own is never above it, so one that reaches the root's
+ * rank stays without a look around, and so do all of its neighbours.
  */
 #include "cache.h"
 
@@ -76,6 +79,104 @@ static stretch open_stretch(const h2okv_cache *c, const h2okv__lane *lane, uint3
     return (stretch){first < end ? first : end, end};
 }
 
+static uint32_t count_pinned_in(const h2okv_cache *c, const h2okv__lane *lane, stretch s)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < c->n_pins; i++) {
+        uint32_t first = h2okv__lane_count_below(lane, s.end, c->pin[i].first);
+        uint32_t end = h2okv__lane_count_below(lane, s.end, c->pin[i].end);
+        first = first > s.first ? first : s.first;
+        count += end > first ? end - first : 0;
+    }
+    return count;
+}
+
+/* One lane's choice while it is made. */
+typedef struct choice {
+    const double *rank;  /* by cell */
+    uint32_t n_among, n; /* tokens in order[0..n_among), of which n go */
+    stretch open;
+    int32_t graced_from;
+    uint32_t held;   /* candidates so far */
+    bool settled;    /* n are held, and the root has no guard: */
+    double bar;      /* its rank, from which on a token stays */
+    uint32_t keeper; /* the last token met that reaches the bar by itself, or UINT32_MAX */
+} choice;
+
+/* Do the a-th and the b-th token share their ranks? */
+static bool are_neighbours(const h2okv_cache *c, const h2okv__lane *lane, uint32_t a, uint32_t b)
+{
+    int64_t apart = (int64_t)lane->pos[lane->order[a]] - lane->pos[lane->order[b]];
+    return (apart < 0 ? -apart : apart) <= (int64_t)c->options.pool;
+}
+
+static bool kept_by_neighbour(const h2okv_cache *c, const h2okv__lane *lane, const choice *ch, uint32_t k)
+{
+    return ch->settled && ch->keeper != UINT32_MAX && are_neighbours(c, lane, ch->keeper, k);
+}
+
+/* The best rank within `pool` positions of the k-th token. A later neighbour that reaches the bar ends the search. */
+static double pooled_rank(const h2okv_cache *c, const h2okv__lane *lane, choice *ch, uint32_t k)
+{
+    double best = ch->rank[lane->order[k]];
+    for (uint32_t i = k + 1; i < ch->n_among && are_neighbours(c, lane, k, i); i++) {
+        double other = ch->rank[lane->order[i]];
+        best = other > best ? other : best;
+        if (ch->settled && other >= ch->bar) {
+            ch->keeper = i;
+            return best;
+        }
+    }
+    for (uint32_t i = k; i > 0 && are_neighbours(c, lane, i - 1, k); i--) {
+        double other = ch->rank[lane->order[i - 1]];
+        best = other > best ? other : best;
+    }
+    return best;
+}
+
+static uint32_t guard_of(const h2okv_cache *c, int32_t pos, bool open, int32_t graced_from)
+{
+    if (!open || h2okv__is_pinned(c, pos)) {
+        return GUARD_ALWAYS;
+    }
+    return pos >= graced_from ? GUARD_GRACE : GUARD_NONE;
+}
+
+/* Into the heap, if it goes before the root. */
+static void consider(h2okv_cache *c, choice *ch, h2okv__candidate item)
+{
+    if (ch->held < ch->n) {
+        sift_up(c->candidate, ch->held++, item);
+    } else if (goes_before(&item, &c->candidate[0])) {
+        sift_down(c->candidate, ch->n, 0, item);
+    }
+    ch->settled = ch->held == ch->n && c->candidate[0].guard == GUARD_NONE;
+    ch->bar = c->candidate[0].rank;
+}
+
+static int choose_among(h2okv_cache *c, const h2okv__lane *lane, choice *ch, stretch looked_at)
+{
+    for (uint32_t k = looked_at.first; k < looked_at.end; k++) {
+        uint32_t cell = lane->order[k];
+        double own = ch->rank[cell];
+        /* Of equal ranks the older goes, and this one is newer than the root. */
+        if (ch->settled && own >= ch->bar) {
+            ch->keeper = k;
+            continue; /* stays, whatever its guard and neighbours: nearly every token takes this way */
+        }
+        if (own != own) {
+            return H2OKV_E_NAN;
+        }
+        if (kept_by_neighbour(c, lane, ch, k)) {
+            continue;
+        }
+        bool is_open = k >= ch->open.first && k < ch->open.end;
+        uint32_t guard = guard_of(c, lane->pos[cell], is_open, ch->graced_from);
+        consider(c, ch, (h2okv__candidate){pooled_rank(c, lane, ch, k), guard, k});
+    }
+    return H2OKV_OK;
+}
+
 int h2okv__select(h2okv_cache *c, const h2okv__lane *lane, uint32_t n_among, uint32_t n)
 {
     if (n == 0) {
@@ -83,32 +184,16 @@ int h2okv__select(h2okv_cache *c, const h2okv__lane *lane, uint32_t n_among, uin
     }
     h2okv_lane_view view;
     (void)h2okv_cache_lane(c, lane->index, &view);
-    const double *rank = c->policy.rank(&view, c->rank);
-    int32_t graced_from = grace_floor(c);
-    stretch open = open_stretch(c, lane, n_among);
+    choice ch = {
+        .rank = c->policy.rank(&view, c->rank),
+        .n_among = n_among,
+        .n = n,
+        .open = open_stretch(c, lane, n_among),
+        .graced_from = grace_floor(c),
+        .keeper = UINT32_MAX,
+    };
     /* A trim may have to give up more than is open; then guarded tokens go too, after all others. */
-    stretch looked_at = n <= open.end - open.first ? open : (stretch){0, n_among};
-
-    uint32_t held = 0;
-    for (uint32_t k = looked_at.first; k < looked_at.end; k++) {
-        uint32_t cell = lane->order[k];
-        if (held == n && c->candidate[0].guard == GUARD_NONE && rank[cell] > c->candidate[0].rank) {
-            continue; /* stays, whatever its guard: nearly every token takes this way */
-        }
-        h2okv__candidate item = {rank[cell], GUARD_NONE, k};
-        if (k < open.first || k >= open.end) {
-            item.guard = GUARD_ALWAYS;
-        } else if (lane->pos[cell] >= graced_from) {
-            item.guard = GUARD_GRACE;
-        }
-        if (item.rank != item.rank) {
-            return H2OKV_E_NAN;
-        }
-        if (held < n) {
-            sift_up(c->candidate, held++, item);
-        } else if (goes_before(&item, &c->candidate[0])) {
-            sift_down(c->candidate, n, 0, item);
-        }
-    }
-    return H2OKV_OK;
+    uint32_t pinned = count_pinned_in(c, lane, ch.open);
+    bool enough = n <= ch.open.end - ch.open.first - pinned;
+    return choose_among(c, lane, &ch, enough ? ch.open : (stretch){0, n_among});
 }

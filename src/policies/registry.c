@@ -4,7 +4,13 @@
 #include <string.h>
 
 static const h2okv_policy *const built_in[] = {
+    &h2okv__policy_default,
     &h2okv__policy_h2o,
+    &h2okv__policy_h2o_paper,
+    &h2okv__policy_snapkv,
+    &h2okv__policy_tova,
+    &h2okv__policy_lifetime,
+    &h2okv__policy_streaming,
     &h2okv__policy_window,
     &h2okv__policy_random,
     &h2okv__policy_full,

@@ -1,5 +1,5 @@
-/* window.c - rank by position: only the newest stay. With sinks it is attention-sink streaming (Xiao et al. 2023,
- * "Efficient Streaming Language Models with Attention Sinks", section 3.2), at true positions. */
+/* window.c - rank by position: only the newest stay. "streaming" keeps the first tokens as well (Xiao et al.
+ * 2023, "Efficient Streaming Language Models with Attention Sinks", section 3.2), at true positions. */
 #include "policies.h"
 
 static const double *rank_by_position(const h2okv_lane_view *lane, double *scratch)
@@ -13,6 +13,14 @@ static const double *rank_by_position(const h2okv_lane_view *lane, double *scrat
 const h2okv_policy h2okv__policy_window = {
     .size = sizeof(h2okv_policy),
     .name = "window",
-    .summary = "the newest tokens; with sinks, attention-sink streaming",
+    .summary = "the newest tokens",
     .rank = rank_by_position,
+};
+
+const h2okv_policy h2okv__policy_streaming = {
+    .size = sizeof(h2okv_policy),
+    .name = "streaming",
+    .summary = "the first 4 tokens and the newest: attention-sink streaming",
+    .rank = rank_by_position,
+    .sinks = 4,
 };

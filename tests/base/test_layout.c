@@ -11,10 +11,12 @@
 SAME(sizeof(h2okv_error), 292);
 SAME(sizeof(h2okv_allocator), 24);
 SAME(sizeof(h2okv_event), 32);
-SAME(sizeof(h2okv_options), 96);
+SAME(sizeof(h2okv_options), 120);
 SAME(offsetof(h2okv_options, parts), 36);
 SAME(offsetof(h2okv_options, decay), 40);
 SAME(offsetof(h2okv_options, event_user), 88);
+SAME(offsetof(h2okv_options, pool), 96);
+SAME(offsetof(h2okv_options, mass_user), 112);
 SAME(sizeof(h2okv_weights), 48);
 SAME(offsetof(h2okv_weights, cell_of_column), 40);
 SAME(sizeof(h2okv_move), 12);
@@ -25,7 +27,8 @@ SAME(sizeof(h2okv_shape), 64);
 SAME(offsetof(h2okv_shape, max_pass), 36);
 SAME(offsetof(h2okv_shape, isa), 56);
 SAME(sizeof(h2okv_lane_view), 48);
-SAME(sizeof(h2okv_policy), 32);
+SAME(sizeof(h2okv_policy), 56);
+SAME(offsetof(h2okv_policy, decay), 48);
 #endif
 
 /* The type of a score everywhere it can be seen; _Generic has no match for another. */

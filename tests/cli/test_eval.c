@@ -26,6 +26,9 @@ static void usage_errors(void **state)
         { { "ppl" }, "ppl needs a text: give one with -f FILE" },
         { { "kl" }, "kl needs a text: give one with -f FILE" },
         { { "ppl", "-f", "a", "--keys", "5" }, "--keys has no effect on ppl: it goes with recall" },
+        { { "kl", "-f", "a", "--guide", "off" }, "--guide has no effect on kl" },
+        { { "ppl", "-f", "a", "--guide-recent", "9" }, "--guide-recent has no effect on ppl" },
+        { { "recall", "--guide", "auto,maybe" }, "--guide 'maybe' is not a whole number" },
         { { "kl", "-f", "a", "--depths", "5%" }, "--depths has no effect on kl" },
         { { "kl", "-f", "a", "--questions", "2" }, "--questions has no effect on kl" },
         { { "recall", "--questions", "33" }, "--questions 33 is out of range: 1 to 32" },
@@ -33,7 +36,7 @@ static void usage_errors(void **state)
         { { "recall", "--depths", "101%" }, "--depths 101 is out of range: 0 to 100" },
         { { "recall", "--depths", "5,,6" }, "--depths '' is not a number" },
         { { "recall", "--policy", "h2o,windwo" }, "--policy 'windwo' is unknown; did you mean 'window'?" },
-        { { "recall", "--policy", "" }, "--policy '' is unknown; choose from h2o, window, " },
+        { { "recall", "--policy", "" }, "--policy '' is unknown; choose from default, h2o, " },
         { { "recall", "--budget", "15" }, "--budget 15 is too small: at least 16" },
         { { "recall", "--budget", "20%,0" }, "--budget 0 is out of range: 1 to " },
         { { "recall", "--budget", "101%" }, "--budget 101 is out of range: 0 to 100" },
@@ -238,9 +241,9 @@ static void answers(void **state)
 
 static eval_options grid(enum eval_what what)
 {
-    eval_options o = { .what = what, .file = "a", .policies_text = "h2o,full,window", .budgets_text = "20%,64",
+    eval_options o = { .what = what, .file = "a", .policies_text = "h2o,full,streaming", .budgets_text = "20%,64",
                        .tokens = EVAL_AUTO, .keys = EVAL_AUTO, .questions = EVAL_AUTO, .sinks = EVAL_AUTO,
-                       .ubatch = EVAL_AUTO, .threads = 1, .decay = 0.5 };
+                       .pool = 2, .guide_recent = EVAL_AUTO, .guide_pool = EVAL_AUTO, .ubatch = EVAL_AUTO, .threads = 1, .decay = 0.5 };
     assert_true(eval_check(&o));
     return o;
 }
@@ -252,8 +255,8 @@ static void rows_of_a_grid(void **state)
         uint32_t budget, recent, sinks;
         double decay, percent;
     } right[] = {
-        { "h2o", 200, 100, 4, 0.5, 20 }, { "h2o", 64, 32, 4, 0.5, -1 },
-        { "window", 200, 100, 4, 1, 20 }, { "window", 64, 32, 4, 1, -1 }, /* which has no scores to decay */
+        { "h2o", 200, 100, 0, 0.5, 20 }, { "h2o", 64, 32, 0, 0.5, -1 },
+        { "streaming", 200, 100, 4, 1, 20 }, { "streaming", 64, 32, 4, 1, -1 }, /* which has no scores to decay */
     };
     static eval e;
     eval_options o = grid(EVAL_PPL);
@@ -271,6 +274,7 @@ static void rows_of_a_grid(void **state)
         assert_int_equal(r->budget, right[i].budget);
         assert_int_equal(r->recent, right[i].recent);
         assert_int_equal(r->sinks, right[i].sinks);
+        assert_int_equal(r->pool, i < 2 ? 2 : 0);
         assert_true(r->decay == right[i].decay && r->percent == right[i].percent);
         assert_true(r->n == 0 && isnan(r->ppl) && isnan(r->kl_mean) && isnan(eval_recall(r)));
     }
@@ -284,13 +288,14 @@ static void rows_that_cannot_be(void **state)
         const char *says;
     } cases[] = {
         { "1%", NULL, EVAL_AUTO, "--budget 1% of 1000 tokens is 10: at least 16" },
-        { "100,64", "80", EVAL_AUTO, "--recent 80 is more than a budget of 64" },
-        { "64", "50%", 33, "--sink 33 + 32 recent is more than a budget of 64" },
+        { "100,64", "80", EVAL_AUTO, "recent is 80: it must not be over the budget, 64" },
+        { "64", "50%", 33, "sinks is 33: sinks + recent (32) must not be over the budget, 64" },
     };
     static eval e;
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        eval_options o = { .file = "a", .policies_text = "h2o", .decay = 1, .keys = EVAL_AUTO, .questions = EVAL_AUTO };
+        eval_options o = { .file = "a", .policies_text = "h2o", .decay = 1, .keys = EVAL_AUTO, .questions = EVAL_AUTO,
+                           .guide_recent = EVAL_AUTO, .guide_pool = EVAL_AUTO };
         bool ok;
         o.budgets_text = cases[i].budget;
         o.recent_text = cases[i].recent;
@@ -364,7 +369,7 @@ static void json_and_csv(void **state)
     csv = contents(path);
     assert_int_equal(count_of(csv, "\n"), 5);
     assert_int_equal(strncmp(csv, "measure,policy,budget,recent,ppl,ppl_ratio,kl_mean,", 51), 0);
-    assert_contains(csv, "\n\"recall\",\"h2o\",200,100,,,,,,0.4,1.0,0.0,5,\"10:2/5 30:0/0 50:0/0 70:0/0 90:0/0\",20.0,4,0.5,");
+    assert_contains(csv, "\n\"recall\",\"h2o\",200,100,,,,,,0.4,1.0,0.0,5,\"10:2/5 30:0/0 50:0/0 70:0/0 90:0/0\",20.0,0,0.5,2,\"auto\",32,8,");
     assert_contains(csv, "\"a<b & \"\"c\"\".txt\"");
     program_clean();
 }

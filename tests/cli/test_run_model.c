@@ -165,7 +165,7 @@ static void json_keys_and_invariants(void **state)
     assert_true(number(j, "peak_rss_bytes") > 50000000);
     assert_true(strlen(string(j, "text")) > 40);
     assert_string_equal(string(j, "stopped"), "limit");
-    assert_string_equal(string(j, "policy"), "h2o");
+    assert_string_equal(string(j, "policy"), "default");
     assert_string_equal(string(j, "model"), H2OKV_TEST_MODEL);
     json_decref(j);
     program_free(&r);
@@ -234,7 +234,7 @@ static void text_and_report(void **state)
     (void)state;
     assert_int_equal(r.code, 0);
     assert_true(r.n_out > 20);
-    assert_contains(r.err, "h2o, budget 48 = 24 recent + 24 heavy (4 sinks)\n  prompt   ");
+    assert_contains(r.err, "default, budget 48 = 24 recent + 24 heavy (4 sinks)\n  prompt   ");
     assert_contains(r.err, "  new      12 tokens in ");
     assert_contains(r.err, "; a full cache would need ");
     assert_true(longest_line(r.err) <= 80);
@@ -312,7 +312,7 @@ static void settings_in_effect(void **state)
                                    "46",
                                    "--policy", "random", "--lanes", "layer", "--temp", "0.5", "--top-k", "3");
     static const char *const lines[] = { "\npolicy      random\n", "\nbudget      48\n", "\nrecent      46\n",
-                                         "\nsink        2\n",      "\nubatch      16\n",
+                                         "\nsink        0\n",      "\nubatch      16\n",
                                          "\nlanes       layer (30)\n",
                                          "\nattention   fused\nisa         ", "\nkv-type     f16\n",
                                          "\ntop-k       3\n",      "\nthreads     1\n",

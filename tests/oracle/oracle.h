@@ -9,17 +9,20 @@
 
 #include <stdint.h>
 
-enum { ORACLE_MAX_LANES = 8, ORACLE_MAX_TOKENS = 512, ORACLE_MAX_PASS = 64 };
+enum { ORACLE_MAX_LANES = 8, ORACLE_MAX_TOKENS = 512, ORACLE_MAX_PASS = 64, ORACLE_MAX_PINNED = 512 };
 
 enum oracle_policy {
     ORACLE_H2O,    /* rank = score */
     ORACLE_WINDOW, /* rank = position */
     ORACLE_FULL,   /* never evicts */
+    ORACLE_NEWEST, /* rank = what the newest query gives */
+    ORACLE_LIFETIME, /* rank = score / tokens from it to the newest */
     ORACLE_GIVEN,  /* rank = what oracle_options.rank says */
 };
 
 typedef struct oracle_options {
     uint32_t lanes, budget, recent, sinks, grace;
+    uint32_t pool;  /* a token ranks as the best within so many positions */
     int count_self; /* whether a token's weight on itself counts */
     int mean;       /* mean over heads instead of the sum */
     double decay;
@@ -32,6 +35,7 @@ typedef struct oracle_token {
     int32_t pos;
     double score;
     uint64_t pass; /* in which it was admitted */
+    double rank;   /* when tokens are chosen: before any goes */
 } oracle_token;
 
 typedef struct oracle_lane {
@@ -48,6 +52,8 @@ typedef struct oracle {
     uint32_t fresh_count;
     uint32_t observed[ORACLE_MAX_LANES]; /* times since the last admit; old scores decay the first time */
     uint64_t pass;
+    uint32_t probe; /* of the tokens admitted last, the last so many: they alone count; 0: all do */
+    unsigned char pinned[ORACLE_MAX_PINNED]; /* by position */
 } oracle;
 
 /* The weight that query `query` of head `head` gives the token at `pos`. */
@@ -56,6 +62,9 @@ typedef double oracle_weight(void *user, uint32_t head, uint32_t query, int32_t 
 void oracle_init(oracle *o, const oracle_options *options);
 void oracle_admit(oracle *o, const int32_t *pos, uint32_t n);
 void oracle_observe(oracle *o, uint32_t lane, uint32_t heads, oracle_weight *weight, void *user);
+/* After an admit: see oracle.probe. */
+void oracle_probe(oracle *o, uint32_t n);
+void oracle_pin(oracle *o, int32_t first, int32_t end);
 /* Down to the budget; ends the pass. Returns how many tokens each lane gave up. */
 uint32_t oracle_evict(oracle *o);
 /* Drops pos0 and above; ends the pass. Returns the most tokens before pos0 that a lane gave up. */

@@ -67,7 +67,8 @@ static const double *ranks_fickle(const h2okv_lane_view *v, double *scratch)
 
 static h2okv_policy policy_of(const double *(*rank)(const h2okv_lane_view *, double *), uint32_t flags)
 {
-    return (h2okv_policy){ sizeof(h2okv_policy), flags, "hostile", "a test", rank };
+    return (h2okv_policy){ .size = sizeof(h2okv_policy), .flags = flags, .name = "hostile", .summary = "a test",
+                           .rank = rank };
 }
 
 typedef struct hostile {

@@ -10,7 +10,8 @@
 
 static void test_registry(void **state)
 {
-    static const char *const names[] = { "h2o", "window", "random", "full" };
+    static const char *const names[] = { "default", "h2o", "h2o-paper", "snapkv", "tova", "lifetime", "streaming", "window",
+                                         "random", "full" };
     uint32_t n = 0;
     (void)state;
     for (; h2okv_policy_name(n) != NULL; n++) {
@@ -22,7 +23,7 @@ static void test_registry(void **state)
             CHECK(strcmp(h2okv_policy_name(i), h2okv_policy_name(n)) != 0);
         }
     }
-    CHECK(n >= 4 && strcmp(h2okv_policy_name(0), "h2o") == 0);
+    CHECK(n >= 4 && strcmp(h2okv_policy_name(0), "default") == 0);
     CHECK(h2okv_policy_summary(n) == NULL && h2okv_policy_name(UINT32_MAX) == NULL);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECK(h2okv_policy_find(names[i]) != NULL);

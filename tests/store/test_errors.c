@@ -27,6 +27,8 @@ static h2okv_options make_options(void)
 {
     h2okv_options options;
     h2okv_options_init(&options);
+    options.sinks = 0; /* the model knows no presets */
+    options.decay = 1.0;
     options.budget = 5;
     options.recent = 2;
     return options;

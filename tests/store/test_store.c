@@ -22,6 +22,8 @@ static h2okv_options make_options(uint32_t recent, uint32_t heavy)
 {
     h2okv_options options;
     h2okv_options_init(&options);
+    options.sinks = 0; /* the model knows no presets */
+    options.decay = 1.0;
     options.recent = recent;
     options.budget = recent + heavy;
     return options;

@@ -20,16 +20,20 @@ rig_options rig_defaults(uint64_t seed)
 
 static enum oracle_policy oracle_policy_of(const rig_options *o)
 {
-    if (o->custom != NULL) {
-        return ORACLE_GIVEN;
+    static const struct {
+        const char *name;
+        enum oracle_policy policy;
+    } known[] = {
+        { "h2o", ORACLE_H2O },         { "h2o-paper", ORACLE_H2O }, { "default", ORACLE_H2O }, { "snapkv", ORACLE_H2O },
+        { "window", ORACLE_WINDOW },   { "streaming", ORACLE_WINDOW }, { "full", ORACLE_FULL },
+        { "tova", ORACLE_NEWEST },     { "lifetime", ORACLE_LIFETIME },
+    };
+    for (size_t i = 0; o->custom == NULL && i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(o->policy, known[i].name) == 0) {
+            return known[i].policy;
+        }
     }
-    if (strcmp(o->policy, "h2o") == 0) {
-        return ORACLE_H2O;
-    }
-    if (strcmp(o->policy, "window") == 0) {
-        return ORACLE_WINDOW;
-    }
-    return strcmp(o->policy, "full") == 0 ? ORACLE_FULL : ORACLE_GIVEN;
+    return ORACLE_GIVEN;
 }
 
 /* Policies that the oracle does not know: it takes the library's ranks, and tests the selector with them. */
@@ -60,6 +64,7 @@ static void set_options(rig *r)
     r->created.recent = o->recent;
     r->created.sinks = o->sinks;
     r->created.grace = o->grace;
+    r->created.pool = o->pool;
     r->created.count_self = o->count_self;
     r->created.heads = o->heads;
     r->created.parts = o->parts;
@@ -76,6 +81,7 @@ static void start_oracle(rig *r)
     const rig_options *o = &r->options;
     oracle_init(&r->oracle, &(oracle_options){
         .lanes = o->lanes, .budget = o->budget, .recent = o->recent, .sinks = o->sinks, .grace = o->grace,
+        .pool = o->pool,
         .count_self = (int)o->count_self, .mean = o->heads == H2OKV_HEADS_MEAN, .decay = o->decay,
         .policy = oracle_policy_of(o), .rank = rank_of_policy, .user = r });
 }
@@ -245,7 +251,7 @@ void rig_evict(rig *r)
     CHECK(plan->n_freed == oracle_evict(&r->oracle));
     rig_commit(r, plan, 0);
     CHECK_RIGHT(rig_check(r));
-    CHECK(keeps_all(r) || h2okv_cache_live(r->cache) <= r->options.budget);
+    CHECK(keeps_all(r) || h2okv_cache_live(r->cache) <= r->oracle.options.budget);
 }
 
 void rig_trim(rig *r, int32_t pos0)
@@ -256,6 +262,30 @@ void rig_trim(rig *r, int32_t pos0)
     rig_commit(r, plan, 1);
     CHECK_RIGHT(rig_check(r));
     r->next_pos = pos0 < r->next_pos ? pos0 : r->next_pos;
+}
+
+void rig_pin(rig *r, int32_t first, int32_t end)
+{
+    CHECK_OK(h2okv_cache_pin(r->cache, first, end, NULL));
+    oracle_pin(&r->oracle, first, end);
+}
+
+void rig_set_budget(rig *r, uint32_t budget, uint32_t recent)
+{
+    CHECK_OK(h2okv_cache_set_budget(r->cache, budget, recent, NULL));
+    r->oracle.options.budget = budget;
+    r->oracle.options.recent = recent;
+}
+
+void rig_probe_pass(rig *r, uint32_t n, uint32_t probe)
+{
+    rig_admit(r, n + probe);
+    CHECK_OK(h2okv_cache_probe(r->cache, probe));
+    oracle_probe(&r->oracle, probe);
+    rig_observe_all(r);
+    CHECK_RIGHT(rig_check(r));
+    rig_trim(r, r->pos[n]);
+    rig_evict(r);
 }
 
 void rig_pass(rig *r, uint32_t n)

@@ -18,7 +18,7 @@ enum { RIG_LANES = 5, RIG_HEADS = 8, RIG_QUERIES = 16, RIG_POSITIONS = 512 };
 
 typedef struct rig_options {
     uint64_t seed;
-    uint32_t lanes, cells, budget, recent, sinks, grace;
+    uint32_t lanes, cells, budget, recent, sinks, grace, pool;
     uint32_t group;      /* query heads that share a lane */
     uint32_t count_self; /* 0 or 1 */
     uint32_t heads;      /* enum h2okv_heads */
@@ -68,6 +68,10 @@ void rig_evict(rig *r); /* plan, apply, commit, check */
 /* Apply, commit, count; the oracle is the caller's. */
 void rig_commit(rig *r, const h2okv_plan *plan, int trim);
 void rig_trim(rig *r, int32_t pos0);
+void rig_pin(rig *r, int32_t first, int32_t end);
+void rig_set_budget(rig *r, uint32_t budget, uint32_t recent);
+/* n tokens of text and a probe of so many: admit, observe, drop the probe, evict. */
+void rig_probe_pass(rig *r, uint32_t n, uint32_t probe);
 void rig_pass(rig *r, uint32_t n); /* all of it */
 /* NULL or what is wrong. */
 const char *rig_check(const rig *r);

@@ -71,6 +71,8 @@ h2okv_options fixture_options(const char *policy, uint32_t budget, uint32_t rece
 {
     h2okv_options options;
     h2okv_options_init(&options);
+    options.sinks = 0; /* the oracle knows no presets */
+    options.decay = 1.0;
     options.policy = policy;
     options.budget = budget;
     options.recent = recent;

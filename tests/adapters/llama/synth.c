@@ -343,6 +343,8 @@ h2okv_options synth_cache_options(uint32_t budget, uint32_t recent)
 {
     h2okv_options options;
     h2okv_options_init(&options);
+    options.sinks = 0; /* the oracle knows no presets */
+    options.decay = 1.0;
     options.budget = budget;
     options.recent = recent;
     return options;
@@ -399,4 +401,30 @@ void synth_assert_books_match_engine(h2okv_llama *h)
     uint32_t live = h2okv_cache_live(h2okv_llama_cache(h));
     assert_int_equal(newest, h2okv_llama_next_pos(h) - 1);
     assert_int_equal(newest < 0 ? 0 : newest - oldest + 1, live);
+}
+
+void synth_assert_failed(const h2okv_llama *h, int status, int expected, const char *field, const char *part)
+{
+    const h2okv_error *error = h2okv_llama_last_error(h);
+    if (status != expected || error->status != expected || strcmp(error->field, field) != 0 ||
+        strstr(error->text, part) == NULL) {
+        fail_msg("status %d (%d expected), field \"%s\", text \"%s\"", status, expected, error->field, error->text);
+    }
+}
+
+uint32_t synth_recent(const h2okv_llama *h)
+{
+    h2okv_options options;
+    h2okv_cache_get_options(h2okv_llama_cache(h), &options);
+    return options.recent;
+}
+
+bool synth_keeps(const h2okv_llama *h, uint32_t lane, int32_t wanted)
+{
+    int32_t pos[256];
+    uint32_t n = h2okv_cache_kept(h2okv_llama_cache(h), lane, pos, NULL, NULL), i = 0;
+    while (i < n && pos[i] != wanted) {
+        i++;
+    }
+    return i < n;
 }

@@ -74,5 +74,11 @@ double synth_logits_differ(struct llama_context *a, struct llama_context *b);
 bool synth_same_books(const h2okv_llama *a, const h2okv_llama *b);
 /* llama.cpp holds as many tokens as the books, up to the position before the next. */
 void synth_assert_books_match_engine(h2okv_llama *h);
+/* A call's status is as expected, and the error that it left names the field and has the part in its text. */
+void synth_assert_failed(const h2okv_llama *h, int status, int expected, const char *field, const char *part);
+/* `recent` in effect. */
+uint32_t synth_recent(const h2okv_llama *h);
+/* Does the lane, of at most 256 tokens, hold the one at this position? */
+bool synth_keeps(const h2okv_llama *h, uint32_t lane, int32_t wanted);
 
 #endif

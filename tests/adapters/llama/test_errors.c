@@ -52,7 +52,9 @@ static void assert_failed(const h2okv_llama *h, int status, int expected, const 
 
 typedef struct wrong_options {
     h2okv_llama_options options;
+    uint64_t newer_option; /* fields that this library does not have */
     h2okv_options cache;
+    uint64_t newer_cache_option;
     struct llama_context_params params;
 } wrong_options;
 
@@ -82,8 +84,8 @@ static void spoil(wrong_options *w, int what)
     case 12: w->params.cb_eval = never; break;
     case 13: w->cache.policy = "h2"; break;
     case 14: w->options.size = 0; break;
-    case 15: w->options.size = sizeof w->options + 8; break;
-    case 16: w->cache.size = sizeof w->cache + 8; break;
+    case 15: w->options.size = sizeof w->options + 8, w->newer_option = 1; break;
+    case 16: w->cache.size = sizeof w->cache + 8, w->newer_cache_option = 1; break;
     case 17: w->cache.decay = 1.5; break;
     case 18: w->cache.decay = (double)NAN; break;
     case 19: w->cache.heads = 9; break;
@@ -115,6 +117,22 @@ static void test_options_are_refused_by_name(void **state)
     h2okv_llama *h = (h2okv_llama *)(uintptr_t)1;
     assert_int_equal(h2okv_llama_create(&h, model, synth_params(0, 0), NULL, NULL), H2OKV_E_INVALID);
     assert_null(h);
+}
+
+/* A program that was built with a newer header and leaves what is new alone. */
+static void test_longer_options_that_are_not_used(void **state)
+{
+    (void)state;
+    wrong_options w = {.cache = synth_cache_options(BUDGET, RECENT), .params = synth_params(0, 0)};
+    h2okv_llama_options_init(&w.options);
+    w.options.cache = &w.cache;
+    w.options.size = sizeof w.options + 8;
+    w.cache.size = sizeof w.cache + 8;
+    h2okv_llama *h = NULL;
+    assert_int_equal(h2okv_llama_create(&h, model, w.params, &w.options, NULL), H2OKV_OK);
+    assert_int_equal(h2okv_llama_decode(h, text, N), H2OKV_OK);
+    assert_int_equal(h2okv_cache_live(h2okv_llama_cache(h)), BUDGET);
+    h2okv_llama_free(h);
 }
 
 /* Defaults alone make a handle: budget 512, and a ubatch that fills llama.cpp's step. */
@@ -283,6 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_are_refused_by_name),
+        cmocka_unit_test(test_longer_options_that_are_not_used),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_allocator_fails_and_balances),
         cmocka_unit_test(test_quantised_v_is_refused_by_observe_mode),

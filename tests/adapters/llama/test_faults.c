@@ -385,6 +385,31 @@ static void test_fault_72_two_contexts_two_threads(void **state)
     pthread_barrier_destroy(&start);
 }
 
+/* One choice for the whole model is one that llama.cpp can make by itself: the same tokens removed from a plain
+ * context give the same logits, here with layers that do work. */
+static void test_one_lane_equals_plain_with_the_same_removals(void **state)
+{
+    (void)state;
+    static int32_t kept[N + 1];
+    h2okv_options cache = synth_cache_options(BUDGET, RECENT);
+    h2okv_llama *h = synth_adapter(model, &cache, H2OKV_LANES_ALL, UBATCH);
+    struct llama_context *beside = synth_plain(model, synth_params(N, UBATCH));
+    for (uint32_t done = 0, n; done < N; done += n) {
+        n = done < 104 ? UBATCH : 1;
+        assert_int_equal(h2okv_llama_decode(h, text + done, n), H2OKV_OK);
+        synth_plain_decode(beside, text + done, (int32_t)done, n);
+        assert_true(synth_logits_differ(h2okv_llama_context(h), beside) < 1e-3);
+        uint32_t live = h2okv_cache_kept(h2okv_llama_cache(h), 0, kept, NULL, NULL);
+        for (uint32_t i = 0, pos = 0; i < live; pos = (uint32_t)kept[i] + 1, i++) {
+            if (pos < (uint32_t)kept[i]) {
+                llama_memory_seq_rm(llama_get_memory(beside), 0, (int32_t)pos, kept[i]);
+            }
+        }
+    }
+    llama_free(beside);
+    h2okv_llama_free(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_fault_43_each_option_once),
         cmocka_unit_test(test_fault_50_first_text_again),
         cmocka_unit_test(test_fault_72_two_contexts_two_threads),
+        cmocka_unit_test(test_one_lane_equals_plain_with_the_same_removals),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -78,7 +78,19 @@ static void check_bounds(h2okv_llama *h)
     assert_true(stats.cells <= BUDGET + UBATCH);
 }
 
-static void check_run(uint32_t lanes, const char *policy, double decay)
+/* With or without a guide, which takes up to 14 cells of each pass and gives them back. */
+static void decode(h2okv_llama *h, const llama_token *tokens, uint32_t n, bool guided)
+{
+    h2okv_llama_guide guide;
+    h2okv_llama_guide_init(&guide);
+    guide.tokens = fixture_token + 1000;
+    guide.n = 14;
+    guide.recent = RECENT;
+    assert_int_equal(guided ? h2okv_llama_decode_guided(h, tokens, n, &guide) : h2okv_llama_decode(h, tokens, n),
+                     H2OKV_OK);
+}
+
+static void check_run(uint32_t lanes, const char *policy, double decay, bool guided)
 {
     h2okv_options options = fixture_options(policy, BUDGET, RECENT);
     options.sinks = 4;
@@ -92,8 +104,9 @@ static void check_run(uint32_t lanes, const char *policy, double decay)
     unsigned char *full = full_layer_0(heads);
     assert_true(first.seen != NULL && first.bytes != NULL);
     for (uint32_t done = 0, n; done < N; done += n) {
-        n = done < 640 ? UBATCH : 1; /* a prompt, then single tokens */
-        assert_int_equal(h2okv_llama_decode(h, fixture_token + done, n), H2OKV_OK);
+        n = done < 640 ? UBATCH - (guided ? 14 : 0) : 1; /* a prompt, then single tokens */
+        n = done < 640 && n > 640 - done ? 640 - done : n;
+        decode(h, fixture_token + done, n, guided && n > 1);
         check_bounds(h);
         for (uint32_t layer = 0; layer < layers; layer++) {
             for (uint32_t head = 0; head < heads; head++) {
@@ -119,37 +132,43 @@ static void check_run(uint32_t lanes, const char *policy, double decay)
 static void test_lanes_by_head(void **state)
 {
     (void)state;
-    check_run(H2OKV_LANES_HEAD, "h2o", 1.0);
+    check_run(H2OKV_LANES_HEAD, "h2o", 1.0, false);
 }
 
 static void test_lanes_by_head_with_decay(void **state)
 {
     (void)state;
-    check_run(H2OKV_LANES_HEAD, "h2o", 0.998);
+    check_run(H2OKV_LANES_HEAD, "h2o", 0.998, false);
 }
 
 static void test_lanes_by_layer(void **state)
 {
     (void)state;
-    check_run(H2OKV_LANES_LAYER, "h2o", 1.0);
+    check_run(H2OKV_LANES_LAYER, "h2o", 1.0, false);
 }
 
 static void test_one_lane(void **state)
 {
     (void)state;
-    check_run(H2OKV_LANES_ALL, "h2o", 1.0);
+    check_run(H2OKV_LANES_ALL, "h2o", 1.0, false);
 }
 
 static void test_random_policy(void **state)
 {
     (void)state;
-    check_run(H2OKV_LANES_HEAD, "random", 1.0);
+    check_run(H2OKV_LANES_HEAD, "random", 1.0, false);
 }
 
 static void test_sinks_and_window(void **state)
 {
     (void)state;
-    check_run(H2OKV_LANES_HEAD, "window", 1.0);
+    check_run(H2OKV_LANES_HEAD, "window", 1.0, false);
+}
+
+static void test_guided(void **state)
+{
+    (void)state;
+    check_run(H2OKV_LANES_HEAD, "h2o", 1.0, true);
 }
 
 /* Cuts at growing distances: exact within `recent`, refused or counted further back; always in order. */
@@ -199,7 +218,7 @@ int main(void)
         cmocka_unit_test(test_lanes_by_head),   cmocka_unit_test(test_lanes_by_head_with_decay),
         cmocka_unit_test(test_lanes_by_layer),  cmocka_unit_test(test_one_lane),
         cmocka_unit_test(test_random_policy),   cmocka_unit_test(test_sinks_and_window),
-        cmocka_unit_test(test_trim_at_every_distance),
+        cmocka_unit_test(test_guided),          cmocka_unit_test(test_trim_at_every_distance),
     };
     int failed = 0;
     const uint32_t modes[] = {H2OKV_ATTENTION_OBSERVE, H2OKV_ATTENTION_FUSED}; /* V transposed, and not */

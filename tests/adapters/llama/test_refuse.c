@@ -147,6 +147,42 @@ static void test_refusals_do_not_leak(void **state)
     llama_model_free(model);
 }
 
+static bool count(void *user)
+{
+    ++*(uint32_t *)user;
+    return false;
+}
+
+/* What the first probe finds and no mode can do is final: with attention auto no more is computed than for fused. */
+static void assert_probed_once(struct llama_model *model)
+{
+    uint32_t calls[3] = {0};
+    for (uint32_t mode = H2OKV_ATTENTION_AUTO; mode <= H2OKV_ATTENTION_OBSERVE; mode++) {
+        struct llama_context_params params = synth_params(0, 0);
+        params.abort_callback = count;
+        params.abort_callback_data = &calls[mode];
+        h2okv_llama_options options;
+        h2okv_llama_options_init(&options);
+        options.attention = mode;
+        h2okv_llama *h;
+        assert_int_equal(h2okv_llama_create(&h, model, params, &options, NULL), H2OKV_E_UNSUPPORTED);
+    }
+    assert_true(calls[H2OKV_ATTENTION_FUSED] > 0 && calls[H2OKV_ATTENTION_OBSERVE] > 0);
+    assert_int_equal(calls[H2OKV_ATTENTION_AUTO], calls[H2OKV_ATTENTION_FUSED]);
+}
+
+static void test_a_probe_is_not_repeated_in_vain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        if (strcmp(models[i].why, "ALiBi") == 0) {
+            struct llama_model *model = model_of(&models[i]);
+            assert_probed_once(model);
+            llama_model_free(model);
+        }
+    }
+}
+
 /* A model with soft-capped logits or a norm on its queries has plain attention, and is taken. */
 static void test_relatives_that_are_taken(void **state)
 {
@@ -190,6 +226,7 @@ static void test_layers_that_differ(void **state)
     assert_int_equal(h2okv_llama_create(&h, model, synth_params(0, 0), &options, &error), H2OKV_E_UNSUPPORTED);
     assert_string_equal(error.field, "lanes");
     assert_null(h);
+    assert_probed_once(model);
     synth_text(text, 64, 4);
     for (uint32_t lanes = H2OKV_LANES_LAYER; lanes <= H2OKV_LANES_ALL; lanes++) {
         h = synth_adapter(model, &cache, lanes, 8);
@@ -234,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models_that_are_refused),
         cmocka_unit_test(test_refusals_do_not_leak),
+        cmocka_unit_test(test_a_probe_is_not_repeated_in_vain),
         cmocka_unit_test(test_relatives_that_are_taken),
         cmocka_unit_test(test_layers_that_differ),
         cmocka_unit_test(test_query_heads_that_differ),

@@ -1,0 +1,119 @@
+/*
+ * reading.c - how `h2okv run` reads its prompt.
+ *
+ *   pins -> room for the prompt -> the document, with its question in mind -> down to the budget -> the question
+ *
+ *   prompt  | document ......................... | question |     question: what --guide says, or nothing
+ *           | guided passes                      | plain    |
+ */
+#include "generate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const command = "run";
+enum { MOST_AUTO_GUIDE = 64 };
+
+static int failed(generation *g, int status)
+{
+    if (status == H2OKV_E_STOPPED) {
+        g->stopped = STOP_INTERRUPT;
+        return CLI_OK;
+    }
+    cli_progress_end(&g->progress);
+    cli_error(command, "at position %d: %s", (int)h2okv_llama_next_pos(g->engine->h),
+              h2okv_llama_last_error(g->engine->h)->text);
+    return status == H2OKV_E_INVALID ? CLI_USAGE : CLI_ENGINE;
+}
+
+/* ---- The guide ---------------------------------------------------------------------------------------- */
+
+/* Where the last paragraph begins: behind the last empty line that has text after it. */
+static const char *last_paragraph(const cli_buffer *text)
+{
+    const char *at = text->data + text->n;
+    while (at > text->data && strchr(" \t\r\n", at[-1])) at--;
+    while (at - text->data >= 2 && !(at[-1] == '\n' && at[-2] == '\n')) at--;
+    return at - text->data >= 2 ? at : text->data;
+}
+
+/* The last tokens of the prompt that ask. */
+static int count_asking(const generation *g, const cli_buffer *text, uint32_t *n)
+{
+    const char *paragraph = last_paragraph(text);
+    llama_token *tokens = NULL;
+    int code = engine_tokenize_more(g->engine, paragraph, (size_t)(text->data + text->n - paragraph), &tokens, n);
+    if (*n > MOST_AUTO_GUIDE) *n = MOST_AUTO_GUIDE;
+    free(tokens);
+    return code;
+}
+
+/* Tokens of the guide, in memory of the caller's; and how many of the prompt's last tokens it is. */
+static int make_guide(const generation *g, const cli_buffer *text, h2okv_llama_guide *guide, llama_token **own,
+                      uint32_t *asking)
+{
+    const run_options *o = g->options;
+    h2okv_llama_stats stats;
+    int code = CLI_OK;
+    h2okv_llama_get_stats(g->engine->h, &stats);
+    *own = NULL;
+    *asking = 0;
+    h2okv_llama_guide_init(guide);
+    guide->chunk = o->guide_chunk == RUN_AUTO ? H2OKV_AUTO : o->guide_chunk;
+    if (o->guide_words) {
+        code = engine_tokenize_more(g->engine, o->guide_words, strlen(o->guide_words), own, &guide->n);
+        guide->tokens = *own;
+        return code;
+    }
+    *asking = o->guide;
+    if (o->guide == RUN_AUTO) code = g->n_prompt > o->budget ? count_asking(g, text, asking) : (*asking = 0, CLI_OK);
+    if (o->guide == RUN_AUTO && *asking > stats.ubatch / 2) *asking = stats.ubatch / 2;
+    if (*asking >= g->n_prompt) *asking = 0; /* there is nothing before it */
+    guide->tokens = g->prompt + g->n_prompt - *asking;
+    guide->n = *asking;
+    return code;
+}
+
+/* ---- Passes ------------------------------------------------------------------------------------------- */
+
+static int pin(generation *g)
+{
+    const run_options *o = g->options;
+    int status = H2OKV_OK;
+    for (uint32_t i = 0; i < o->n_pins && !status; i++) {
+        status = h2okv_llama_pin(g->engine->h, (int32_t)o->pin[i].first, (int32_t)o->pin[i].end);
+    }
+    return status ? failed(g, status) : CLI_OK;
+}
+
+static int set_budget(generation *g, uint32_t budget, uint32_t recent)
+{
+    int status = g->options->prompt_budget > 0 ? h2okv_llama_set_budget(g->engine->h, budget, recent) : H2OKV_OK;
+    return status ? failed(g, status) : CLI_OK;
+}
+
+static int decode(generation *g, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
+{
+    int status = H2OKV_OK;
+    if (n > 0 && guide) status = h2okv_llama_decode_guided(g->engine->h, tokens, n, guide);
+    if (n > 0 && !guide) status = h2okv_llama_decode(g->engine->h, tokens, n);
+    g->n_read += n;
+    return status ? failed(g, status) : CLI_OK;
+}
+
+int reading_decode(generation *g, const cli_buffer *text)
+{
+    const run_options *o = g->options;
+    h2okv_llama_guide guide;
+    llama_token *own;
+    uint32_t asking;
+    int code = make_guide(g, text, &guide, &own, &asking);
+    if (!code) code = pin(g);
+    if (!code) code = set_budget(g, o->prompt_budget, H2OKV_AUTO);
+    if (!code) code = decode(g, g->prompt, g->n_prompt - asking, guide.n > 0 ? &guide : NULL);
+    if (!code && g->stopped != STOP_INTERRUPT) code = set_budget(g, o->budget, o->recent);
+    if (!code && g->stopped != STOP_INTERRUPT) code = decode(g, g->prompt + g->n_prompt - asking, asking, NULL);
+    g->n_guide = guide.n;
+    free(own);
+    return code;
+}
