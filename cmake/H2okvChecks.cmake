@@ -29,3 +29,9 @@ h2okv_check_tree(sanitizers
           -DH2OKV_LLAMA=${H2OKV_LLAMA} -DLLAMA_DIR=${LLAMA_DIR}
   COMMAND ${CMAKE_CTEST_COMMAND} --test-dir ${PROJECT_BINARY_DIR}/check/sanitizers
           --output-on-failure --no-tests=error --label-exclude model)
+
+# Where threads share work: the kernels, and the store on top of them, under ThreadSanitizer.
+h2okv_check_tree(threads
+  OPTIONS -DCMAKE_C_COMPILER=clang -DH2OKV_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug -DH2OKV_TESTS=ON -DH2OKV_LLAMA=off
+  COMMAND ${CMAKE_CTEST_COMMAND} --test-dir ${PROJECT_BINARY_DIR}/check/threads
+          --output-on-failure --no-tests=error --tests-regex "^(kernels\\.threads|store\\.attend)$")
