@@ -218,7 +218,8 @@ H2OKV_API void h2okv_cache_set_pool(h2okv_cache *cache, uint32_t pool);
 
 /* Always keep the tokens at positions first..end-1, those to come as well, as sinks are kept; they count in the
  * budget. Overlapping and neighbouring ranges become one. A trim cuts ranges off at its pos0, unless it drops exactly
- * a probe, and clear() removes them. Errors: E_INVALID (first < 0, end <= first, a position that some lane has given up, more than H2OKV_MOST_PINS ranges, or sinks +
+ * a probe, and clear() removes them. Errors: E_INVALID (first < 0, end <= first, a position that
+ * some lane has given up, more than H2OKV_MOST_PINS ranges, or sinks +
  * pinned + recent over the budget). */
 #define H2OKV_MOST_PINS 16
 H2OKV_API int h2okv_cache_pin(h2okv_cache *cache, int32_t first, int32_t end, h2okv_error *error);
@@ -246,7 +247,8 @@ H2OKV_API int h2okv_cache_observe_mass(h2okv_cache *cache, uint32_t lane, const 
  * for instance the question that a text is read for. What the probe's queries alone give becomes the scores, each query
  * with weight 1; old scores and the other new queries do not count. Call it before the first observe; then
  * observe each lane, drop the probe by h2okv_cache_trim at its first position and commit, plan and commit. The trim
- * ends a pass, which counts for `grace`. Errors: E_ORDER (nothing admitted, or a lane observed already), E_INVALID (n is 0 or more than were admitted). */
+ * ends a pass, which counts for `grace`. Errors: E_ORDER (nothing admitted, or a lane observed already), E_INVALID
+ * (n is 0 or more than were admitted). */
 H2OKV_API int h2okv_cache_probe(h2okv_cache *cache, uint32_t n);
 
 /* What has to go so that the cache is within its budget; a plan with n_freed = 0 when nothing has to.

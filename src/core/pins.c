@@ -70,8 +70,8 @@ static bool all_held(const h2okv_cache *c, h2okv__range range)
     int32_t end = range.end <= stats.newest ? range.end : stats.newest + 1;
     for (uint32_t l = 0; l < c->options.lanes && range.first < end; l++) {
         h2okv__lane lane = h2okv__lane_of(c, l);
-        uint32_t held = h2okv__lane_count_below(&lane, c->live, end) - h2okv__lane_count_below(&lane, c->live, range.first);
-        if (held != (uint32_t)(end - range.first)) {
+        uint32_t first = h2okv__lane_count_below(&lane, c->live, range.first);
+        if (h2okv__lane_count_below(&lane, c->live, end) - first != (uint32_t)(end - range.first)) {
             return false;
         }
     }
@@ -87,13 +87,14 @@ int h2okv_cache_pin(h2okv_cache *c, int32_t first, int32_t end, h2okv_error *err
     h2okv__range merged[H2OKV_MOST_PINS + 1];
     uint32_t n = merge(c, (h2okv__range){first, end}, merged);
     if (n > H2OKV_MOST_PINS) {
-        return h2okv_error_set(error, H2OKV_E_INVALID, "pin", "pin %d:%d would be one range more than the %d there may be",
-                               first, end, H2OKV_MOST_PINS);
+        return h2okv_error_set(error, H2OKV_E_INVALID, "pin",
+                               "pin %d:%d would be one range more than the %d there may be", first, end,
+                               H2OKV_MOST_PINS);
     }
     if (!all_held(c, (h2okv__range){first, end})) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "pin",
-                               "pin is %d:%d: not all of these tokens are held any more; pin them before they can go", first,
-                               end);
+                               "pin is %d:%d: not all of these tokens are held any more; pin them before they can go",
+                               first, end);
     }
     int status = h2okv__check_shares(&c->options, count_pinned(merged, n, c->options.sinks), error);
     if (status == H2OKV_OK) {
@@ -113,7 +114,8 @@ void h2okv_cache_set_pool(h2okv_cache *c, uint32_t pool)
 int h2okv_cache_set_budget(h2okv_cache *c, uint32_t budget, uint32_t recent, h2okv_error *error)
 {
     if (c->n_fresh > 0) {
-        return h2okv_error_set(error, H2OKV_E_ORDER, "budget", "the budget can change between passes only: commit first");
+        return h2okv_error_set(error, H2OKV_E_ORDER, "budget",
+                               "the budget can change between passes only: commit first");
     }
     if (budget == 0 || budget > c->options.cells) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "budget",

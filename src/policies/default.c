@@ -1,4 +1,5 @@
-/* default.c - h2o as measured best on perplexity and recall together: docs/quality.md tells how its presets were found. */
+/* default.c - h2o as measured best on perplexity and recall together: docs/quality.md tells how its presets were
+ * found. */
 #include "policies.h"
 
 const h2okv_policy h2okv__policy_default = {

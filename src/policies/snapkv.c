@@ -1,5 +1,6 @@
-/* snapkv.c - rank by the attention of an observation window, pooled over neighbours (Li et al. 2024, "SnapKV", section 4).
- * The window is soft, so that text may come in any chunks: a query 32 tokens back counts 1/e as much as the newest. */
+/* snapkv.c - rank by the attention of an observation window, pooled over neighbours (Li et al. 2024, "SnapKV", section
+ * 4). The window is soft, so that text may come in any chunks: a query 32 tokens back counts 1/e as much as the
+ * newest. */
 #include "policies.h"
 
 const h2okv_policy h2okv__policy_snapkv = {

@@ -1,5 +1,5 @@
-/* tova.c - rank by the newest token's attention alone (Oren et al. 2024, "Transformers are Multi-State RNNs", section 3.2;
- * there the heads of a layer choose together). A decay this steep leaves nothing of older queries. */
+/* tova.c - rank by the newest token's attention alone (Oren et al. 2024, "Transformers are Multi-State RNNs", section
+ * 3.2; there the heads of a layer choose together). A decay this steep leaves nothing of older queries. */
 #include "policies.h"
 
 const h2okv_policy h2okv__policy_tova = {
