@@ -6,6 +6,7 @@
  *   utf8.c     whole characters               buffer.c   bytes that grow
  *   text.c     texts from files                 signals.c  Ctrl-C
  *   isa.c      instruction sets                 floor.c    budgets that are too small
+ *   cache_options.c  the options of a cache
  *   cmd_*.c    one file a command             llama/     what needs llama.cpp
  *
  * Results go to stdout; errors, warnings and progress go to stderr.
@@ -40,10 +41,17 @@ typedef enum cli_kind {
     CLI_HEADING, /* a line of --help; only `help` is used */
     CLI_FLAG,    /* bool */
     CLI_TEXT,    /* const char * into argv */
+    CLI_TEXTS,   /* cli_texts: the option may be given again */
     CLI_COUNT,   /* uint32_t in [min, max] */
     CLI_REAL,    /* double in [min, max] */
     CLI_NAME,    /* uint32_t, the index in `names` */
 } cli_kind;
+
+enum { CLI_MOST_TEXTS = 16 };
+typedef struct cli_texts {
+    const char *text[CLI_MOST_TEXTS]; /* into argv */
+    uint32_t n;
+} cli_texts;
 
 typedef struct cli_option {
     cli_kind kind;

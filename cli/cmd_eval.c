@@ -4,7 +4,6 @@
  *   options -> eval_check -> text -> llama/eval.c: rows -> table, JSON, CSV, SVG
  */
 #include "eval.h"
-#include "run.h"
 
 #include <string.h>
 
@@ -33,24 +32,16 @@ static const cli_option options[] = {
       "tokens kept, or percent of --tokens (10%,20%)" },
     { CLI_TEXT, 0, "recent", FIELD(recent_text), 0, 0, NULL, "N",
       "of these the newest, or percent of the budget\n(the policy's)" },
-    { CLI_COUNT, 0, "sink", FIELD(sinks), 0, MOST_TOKENS, NULL, "N",
-      "of these the text's first tokens (the policy's)" },
-    { CLI_REAL, 0, "decay", FIELD(decay), 0, 1, NULL, "X",
-      "factor on old scores per token, 1 for none (the\npolicy's)" },
-    { CLI_COUNT, 0, "pool", FIELD(pool), 0, MOST_TOKENS, NULL, "N",
-      "a token ranks as the best within N positions (the\npolicy's)" },
     { CLI_TEXT, 0, "guide", FIELD(guides_text), 0, 0, NULL, "LIST",
       "recall: whether a document is read with the first\nquestion in mind: auto, its last N tokens only, or\n"
       "off (auto)" },
-    { CLI_COUNT, 0, "guide-recent", FIELD(guide_recent), 1, MOST_TOKENS, NULL, "N",
+    { CLI_COUNT, 0, "guide-recent", FIELD(cache.guide_recent), 1, MOST_TOKENS, NULL, "N",
       "newest tokens kept while it is read so (32)" },
-    { CLI_COUNT, 0, "guide-pool", FIELD(guide_pool), 0, MOST_TOKENS, NULL, "N", "and --pool while it is read so (8)" },
-    { CLI_NAME, 0, "lanes", FIELD(lanes), 0, 0, run_lane_names, "WHICH", "who chooses what to keep: head, layer, all" },
-    { CLI_COUNT, 0, "ubatch", FIELD(ubatch), 1, MOST_TOKENS, NULL, "N",
+    { CLI_COUNT, 0, "guide-pool", FIELD(cache.guide_pool), 0, MOST_TOKENS, NULL, "N",
+      "and --pool while it is read so (8)" },
+    { CLI_COUNT, 0, "ubatch", FIELD(cache.ubatch), 1, MOST_TOKENS, NULL, "N",
       "tokens in a pass, all of which a pass sees beside\nthe budget (16; recall: 64)" },
-    { CLI_NAME, 0, "attention", FIELD(attention), 0, 0, run_attention_names, "HOW", "auto, fused, observe" },
-    { CLI_TEXT, 0, "isa", FIELD(isa), 0, 0, NULL, "NAME", "instruction set of the kernels (the best here)" },
-    { CLI_COUNT, 0, "seed", FIELD(seed), 0, UINT32_MAX - 1, NULL, "N", "for all that is drawn at random (0)" },
+    CACHE_ROWS(FIELD(cache)),
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Model" },
     { CLI_TEXT, 'm', "model", FIELD(model), 0, 0, NULL, "GGUF", "model file (the one that `make model` fetches)" },
@@ -73,14 +64,9 @@ static void set_defaults(eval_options *o)
         .tokens = EVAL_AUTO,
         .keys = EVAL_AUTO,
         .questions = EVAL_AUTO,
-        .sinks = EVAL_AUTO,
-        .pool = EVAL_AUTO,
-        .guide_recent = EVAL_AUTO,
-        .guide_pool = EVAL_AUTO,
-        .ubatch = EVAL_AUTO,
         .threads = cli_cpus(),
-        .decay = EVAL_NO_DECAY,
     };
+    cache_defaults(&o->cache);
 }
 
 static bool take_arguments(eval_options *o, int argc, char **argv, int first)
@@ -90,7 +76,7 @@ static bool take_arguments(eval_options *o, int argc, char **argv, int first)
     if (first + 1 < argc) return cli_error(command, "unexpected argument '%s'", argv[first + 1]);
     if (!cli_parse_name(command, "measure", argv[first], eval_names, &what)) return false;
     o->what = (enum eval_what)what;
-    return !o->isa || cli_check_isa(command, o->isa);
+    return true;
 }
 
 #ifdef H2OKV_HAVE_LLAMA

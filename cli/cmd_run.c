@@ -10,13 +10,12 @@
 #include <string.h>
 
 #define FIELD(name) offsetof(run_options, name)
-#define MOST_TOKENS (INT32_MAX / 4)
 
 static const cli_option options[] = {
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Text" },
     { CLI_TEXT, 'f', "file", FIELD(file), 0, 0, NULL, "FILE", "text to go on from; - alone is standard input" },
     { CLI_TEXT, 'p', "prompt", FIELD(prompt), 0, 0, NULL, "TEXT", "the same, as an argument" },
-    { CLI_COUNT, 'n', "new", FIELD(n_new), 0, MOST_TOKENS, NULL, "N",
+    { CLI_COUNT, 'n', "new", FIELD(n_new), 0, CACHE_MOST_TOKENS, NULL, "N",
       "most new tokens (128); 0 reads the text only" },
     { CLI_FLAG, 0, "ignore-eos", FIELD(ignore_eos), 0, 0, NULL, NULL, "never choose an end token" },
 
@@ -30,50 +29,25 @@ static const cli_option options[] = {
       "llama.cpp rearranges the weights" },
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Cache" },
-    { CLI_COUNT, 0, "budget", FIELD(budget), RUN_LEAST_BUDGET, MOST_TOKENS, NULL, "N", "tokens kept (512)" },
-    { CLI_COUNT, 0, "recent", FIELD(recent), 0, MOST_TOKENS, NULL, "N",
+    { CLI_COUNT, 0, "budget", FIELD(cache.budget), CACHE_LEAST_BUDGET, CACHE_MOST_TOKENS, NULL, "N",
+      "tokens kept (512)" },
+    { CLI_COUNT, 0, "recent", FIELD(cache.recent), 0, CACHE_MOST_TOKENS, NULL, "N",
       "of these the newest (the policy's: mostly half)" },
-    { CLI_COUNT, 0, "sink", FIELD(sinks), 0, MOST_TOKENS, NULL, "N",
-      "of these the text's first tokens (the policy's)" },
-    { CLI_TEXT, 0, "policy", FIELD(policy), 0, 0, NULL, "NAME",
+    { CLI_TEXT, 0, "policy", FIELD(cache.policy), 0, 0, NULL, "NAME",
       "default, h2o (heavy hitters), h2o-paper, snapkv,\ntova, lifetime, streaming, window, random, full" },
-    { CLI_REAL, 0, "decay", FIELD(decay), 0, 1, NULL, "X",
-      "factor on old scores per token, 1 for none (the\npolicy's)" },
-    { CLI_COUNT, 0, "pool", FIELD(pool), 0, MOST_TOKENS, NULL, "N",
-      "a token ranks as the best within N positions (the\npolicy's)" },
-    { CLI_COUNT, 0, "grace", FIELD(grace), 0, 65536, NULL, "N",
-      "passes for which a new token is kept as far as\nthe budget allows (0)" },
-    { CLI_TEXT, 0, "pin", FIELD(pins_text), 0, 0, NULL, "A:B,...",
-      "always keep the tokens from position A to before B" },
-    { CLI_COUNT, 0, "prompt-budget", FIELD(prompt_budget), RUN_LEAST_BUDGET, MOST_TOKENS, NULL, "N",
-      "tokens kept while the prompt is read; then down\nto the budget" },
-    { CLI_TEXT, 0, "guide", FIELD(guide_text), 0, 0, NULL, "HOW",
+    { CLI_TEXT, 0, "guide", FIELD(guide_how), 0, 0, NULL, "HOW",
       "read the prompt with its end in mind, so that what\nit asks for is kept: auto (its last paragraph, when\n"
       "it is longer than the budget), the last N tokens,\nor off (auto)" },
-    { CLI_TEXT, 0, "guide-text", FIELD(guide_words), 0, 0, NULL, "TEXT", "read all of it with this text in mind" },
-    { CLI_COUNT, 0, "guide-chunk", FIELD(guide_chunk), 1, MOST_TOKENS, NULL, "N",
-      "tokens of the prompt between two looks at the\nguide (64)" },
-    { CLI_NAME, 0, "lanes", FIELD(lanes), 0, 0, run_lane_names, "WHICH",
-      "who chooses what to keep: each KV head of each\nlayer (head), each layer (layer), or one choice\n"
-      "for the model (all)" },
-    { CLI_COUNT, 0, "ubatch", FIELD(ubatch), 1, MOST_TOKENS, NULL, "N",
+    { CLI_TEXT, 0, "guide-text", FIELD(guide_text), 0, 0, NULL, "TEXT", "read all of it with this text in mind" },
+    { CLI_COUNT, 0, "ubatch", FIELD(cache.ubatch), 1, CACHE_MOST_TOKENS, NULL, "N",
       "most tokens in a pass (the least from 128 up\nthat makes budget + N a multiple of 256)" },
-
-    { CLI_NAME, 0, "kv-type", FIELD(kv_type), 0, 0, run_kv_type_names, "TYPE",
-      "K and V in f16 (default) or q8_0; q8_0 needs\nfused attention" },
-    { CLI_NAME, 0, "attention", FIELD(attention), 0, 0, run_attention_names, "HOW",
-      "fused (kernels of our own), observe (llama.cpp's\nattention, slower), or auto (fused where the\n"
-      "model allows it)" },
-    { CLI_TEXT, 0, "isa", FIELD(isa), 0, 0, NULL, "NAME",
-      "instruction set of the kernels (the best here);\n`h2okv bench --isa list` lists them" },
+    CACHE_ROWS(FIELD(cache)),
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Choosing tokens" },
     { CLI_REAL, 0, "temp", FIELD(temp), 0, 100, NULL, "X", "temperature (0: always the most likely token)" },
     { CLI_COUNT, 0, "top-k", FIELD(top_k), 0, INT32_MAX, NULL, "N", "among the N most likely (40; 0: all)" },
     { CLI_REAL, 0, "top-p", FIELD(top_p), 0, 1, NULL, "X", "among those that make up X (0.95)" },
     { CLI_REAL, 0, "min-p", FIELD(min_p), 0, 1, NULL, "X", "at least X as likely as the most likely (0.05)" },
-    { CLI_COUNT, 0, "seed", FIELD(seed), 0, UINT32_MAX - 1, NULL, "N",
-      "for all that is drawn at random (0)" },
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Output" },
     { CLI_FLAG, 0, "json", FIELD(json), 0, 0, NULL, NULL, "text and report as one JSON object" },

@@ -11,16 +11,14 @@
 #ifndef H2OKV_CLI_EVAL_H
 #define H2OKV_CLI_EVAL_H
 
-#include "cli.h"
+#include "cache_options.h"
 
 #define EVAL_AUTO UINT32_MAX /* not given */
-#define EVAL_NO_DECAY (-1.0) /* not given */
 
 enum {
     EVAL_MOST = 16, /* policies, budgets, depths */
     EVAL_MOST_ROWS = EVAL_MOST * EVAL_MOST * EVAL_MOST + 1,
     EVAL_MOST_QUESTIONS = 32,
-    EVAL_LEAST_BUDGET = 16,
     EVAL_HASH_LENGTH = 64,
 };
 
@@ -35,10 +33,10 @@ typedef struct eval_amount {
 typedef struct eval_options {
     const char *model, *file; /* NULL: the default model, the licences of this system */
     const char *policies_text, *budgets_text, *recent_text, *depths_text, *guides_text;
-    const char *isa, *csv, *svg;
+    const char *csv, *svg;
     uint32_t tokens, keys, questions;
-    uint32_t sinks, pool, guide_recent, guide_pool, lanes, attention, ubatch, threads, seed;
-    double decay;
+    uint32_t threads;
+    cache_options cache; /* what goes for all rows: not policy, budget, recent and guide */
     bool json, quiet, verbose;
 
     enum eval_what what; /* from here on filled in by cmd_eval.c */
@@ -47,17 +45,14 @@ typedef struct eval_options {
     eval_amount budget[EVAL_MOST], recent;
     bool recent_given;
     double depth[EVAL_MOST]; /* 0..100 */
-    uint32_t guide[EVAL_MOST]; /* tokens of the question that the document is read for; 0: none, EVAL_AUTO: all */
+    uint32_t guide[EVAL_MOST]; /* last tokens of the question that the document is read for; 0: none, CACHE_AUTO: all */
     uint32_t n_policies, n_budgets, n_depths, n_guides;
 } eval_options;
 
 typedef struct eval_row {
-    const char *policy;
-    uint32_t budget, recent, sinks, pool;
-    uint32_t guide;       /* as in the options */
-    double percent; /* of the text, as --budget gave it; below 0: it gave a number */
-    double decay;
-    bool full;            /* the first row; recent and sinks mean nothing */
+    cache_options cache; /* with the policy's choices filled in */
+    double percent;      /* of the text, as --budget gave it; below 0: it gave a number */
+    bool full;           /* the first row; recent and sinks mean nothing */
     char attention[12], isa[32]; /* that were used; isa "": none */
 
     uint32_t n;                        /* tokens scored or keys asked for; 0: not measured */
@@ -140,6 +135,7 @@ void eval_hash_file(const char *path, char hash[EVAL_HASH_LENGTH + 1]);
 
 /* ---- What comes of it --------------------------------------------------------------------------------- */
 
+const char *eval_row_name(const eval_row *row, char *out, size_t size); /* the policy, and whether it is guided */
 double eval_ratio(const eval *e, const eval_row *row);  /* perplexity over the full cache's; NAN: not measured */
 double eval_recall(const eval_row *row);                /* share of the keys; NAN: not measured */
 double eval_recall_first(const eval_row *row);          /* of the first questions on a document */

@@ -3,7 +3,6 @@
  * JSON with its objects opened up, so the two cannot differ.
  */
 #include "eval.h"
-#include "run.h"
 
 #include "h2okv/h2okv.h"
 
@@ -44,11 +43,25 @@ static json_t *any_text(const char *text)
     return j;
 }
 
+static json_t *guide_json(const eval_row *r)
+{
+    if (r->cache.guide == CACHE_AUTO) return json_string("auto");
+    return r->cache.guide > 0 ? json_integer(r->cache.guide) : json_string("off");
+}
+
+static bool set_cache(json_t *j, const eval_row *r)
+{
+    const cache_options *c = &r->cache;
+    return set(j, "policy", json_string(c->policy)) && set(j, "budget", json_integer(c->budget)) &&
+           set(j, "recent", r->full ? json_null() : json_integer(c->recent)) &&
+           set(j, "decay", json_real(c->decay)) && set(j, "pool", json_integer(c->pool)) &&
+           set(j, "guide", guide_json(r)) &&
+           set(j, "prompt_budget", c->prompt_budget > 0 ? json_integer(c->prompt_budget) : json_null());
+}
+
 static bool set_numbers(json_t *j, const eval *e, const eval_row *r)
 {
-    return set(j, "policy", json_string(r->policy)) && set(j, "budget", json_integer(r->budget)) &&
-           set(j, "recent", r->full ? json_null() : json_integer(r->recent)) &&
-           set(j, "ppl", real_or_null(r->ppl)) && set(j, "ppl_ratio", real_or_null(eval_ratio(e, r))) &&
+    return set(j, "ppl", real_or_null(r->ppl)) && set(j, "ppl_ratio", real_or_null(eval_ratio(e, r))) &&
            set(j, "kl_mean", real_or_null(r->kl_mean)) && set(j, "kl_p99", real_or_null(r->kl_p99)) &&
            set(j, "top1_agree", real_or_null(r->top1)) && set(j, "recall", real_or_null(eval_recall(r))) &&
            set(j, "recall_first", real_or_null(eval_recall_first(r))) &&
@@ -65,10 +78,28 @@ static json_t *depths_json(const eval_options *o, const eval_row *r)
     return list;
 }
 
-static json_t *guide_json(const eval_row *r)
+/* As --pin has them; null: none. */
+static json_t *pins_json(const cache_options *c)
 {
-    if (r->guide == EVAL_AUTO) return json_string("auto");
-    return r->guide > 0 ? json_integer(r->guide) : json_string("off");
+    char text[CACHE_MOST_PINS * 24] = "";
+    for (uint32_t i = 0; i < c->n_pins; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%" PRId32 ":%" PRId32, i ? "," : "", c->pin[i].first,
+                 c->pin[i].end);
+    }
+    return text_or_null(text);
+}
+
+static bool set_reading(json_t *j, const eval_row *r)
+{
+    const cache_options *c = &r->cache;
+    bool guided = c->guide > 0;
+    return set(j, "sink", r->full ? json_null() : json_integer(c->sinks)) && set(j, "grace", json_integer(c->grace)) &&
+           set(j, "pin", pins_json(c)) &&
+           set(j, "guide_recent", guided ? json_integer(c->guide_recent) : json_null()) &&
+           set(j, "guide_pool", guided ? json_integer(c->guide_pool) : json_null()) &&
+           set(j, "lanes", json_string(cache_lane_names[c->lanes])) &&
+           set(j, "kv_type", json_string(cache_kv_type_names[c->kv_type]));
 }
 
 static json_t *options_json(const eval *e, const eval_row *r)
@@ -76,17 +107,12 @@ static json_t *options_json(const eval *e, const eval_row *r)
     const eval_options *o = e->options;
     bool recall = o->what == EVAL_RECALL, ok;
     json_t *j = json_object();
-    ok = j && set(j, "budget_percent", r->percent < 0 ? json_null() : json_real(r->percent)) &&
-         set(j, "sink", r->full ? json_null() : json_integer(r->sinks)) && set(j, "decay", json_real(r->decay)) &&
-         set(j, "pool", json_integer(r->pool)) && set(j, "guide", guide_json(r)) &&
-         set(j, "guide_recent", r->guide > 0 ? json_integer(o->guide_recent) : json_null()) &&
-         set(j, "guide_pool", r->guide > 0 ? json_integer(o->guide_pool) : json_null()) &&
-         set(j, "lanes", json_string(run_lane_names[o->lanes])) && set(j, "ubatch", json_integer(e->ubatch)) &&
-         set(j, "attention", json_string(r->attention)) && set(j, "isa", text_or_null(r->isa)) &&
-         set(j, "threads", json_integer(o->threads)) && set(j, "tokens", json_integer(e->tokens)) &&
-         set(j, "keys", recall ? json_integer(o->keys) : json_null()) &&
+    ok = j && set(j, "budget_percent", r->percent < 0 ? json_null() : json_real(r->percent)) && set_reading(j, r) &&
+         set(j, "ubatch", json_integer(e->ubatch)) && set(j, "attention", json_string(r->attention)) &&
+         set(j, "isa", text_or_null(r->isa)) && set(j, "threads", json_integer(o->threads)) &&
+         set(j, "tokens", json_integer(e->tokens)) && set(j, "keys", recall ? json_integer(o->keys) : json_null()) &&
          set(j, "questions", recall ? json_integer(o->questions) : json_null()) &&
-         set(j, "seed", json_integer(o->seed)) && set(j, "text", any_text(e->source));
+         set(j, "seed", json_integer(o->cache.seed)) && set(j, "text", any_text(e->source));
     if (ok) return j;
     json_decref(j);
     return NULL;
@@ -95,7 +121,8 @@ static json_t *options_json(const eval *e, const eval_row *r)
 static json_t *row_json(const eval *e, const eval_row *r)
 {
     json_t *j = json_object();
-    bool ok = j && set(j, "measure", json_string(eval_names[e->options->what])) && set_numbers(j, e, r) &&
+    bool ok = j && set(j, "measure", json_string(eval_names[e->options->what])) && set_cache(j, r) &&
+              set_numbers(j, e, r) &&
               set(j, "by_depth", e->options->what == EVAL_RECALL ? depths_json(e->options, r) : json_null()) &&
               set(j, "options", options_json(e, r)) && set(j, "model", any_text(e->model)) &&
               set(j, "model_sha256", text_or_null(e->hash)) && set(j, "version", json_string(h2okv_version()));

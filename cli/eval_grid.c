@@ -13,7 +13,6 @@
 #include <string.h>
 
 static const char *const command = "eval";
-enum { MOST_TOKENS = INT32_MAX / 4 };
 
 /* ---- Lists -------------------------------------------------------------------------------------------- */
 
@@ -41,7 +40,7 @@ static bool parse_amount(const char *option, const char *word, double least, dou
     out->percent = n > 1 && word[n - 1] == '%';
     snprintf(number, sizeof number, "%.*s", (int)(out->percent ? n - 1 : n), word);
     if (out->percent) return cli_parse_real(command, option, number, least, most, &out->value);
-    if (!cli_parse_count(command, option, number, 1, MOST_TOKENS, &count)) return false;
+    if (!cli_parse_count(command, option, number, 1, CACHE_MOST_TOKENS, &count)) return false;
     out->value = count;
     return true;
 }
@@ -54,8 +53,8 @@ static bool parse_budgets(eval_options *o)
     while (next_word("--budget", &list, word, sizeof word, o->n_budgets, &ok)) {
         eval_amount *a = &o->budget[o->n_budgets++];
         ok = parse_amount("--budget", word, 0, 100, a);
-        if (ok && !a->percent && a->value < EVAL_LEAST_BUDGET) {
-            ok = cli_error(command, "--budget %s is too small: at least %d", word, EVAL_LEAST_BUDGET);
+        if (ok && !a->percent && a->value < CACHE_LEAST_BUDGET) {
+            ok = cli_error(command, "--budget %s is too small: at least %d", word, CACHE_LEAST_BUDGET);
         }
     }
     return ok;
@@ -63,17 +62,12 @@ static bool parse_budgets(eval_options *o)
 
 static bool parse_policies(eval_options *o)
 {
-    const char *names[32] = { NULL }, *list = o->policies_text;
+    const char *list = o->policies_text, *name;
     char word[32];
-    uint32_t n = 0;
     bool ok = true;
-    while (n < 31 && (names[n] = h2okv_policy_name(n)) != NULL) n++;
     while (next_word("--policy", &list, word, sizeof word, o->n_policies, &ok)) {
-        uint32_t i;
-        ok = cli_parse_name(command, "--policy", word, names, &i);
-        if (ok && !(h2okv_policy_find(names[i])->flags & H2OKV_POLICY_KEEPS_ALL)) {
-            o->policy[o->n_policies++] = names[i];
-        }
+        ok = cache_parse_policy(command, word, &name);
+        if (ok && !(h2okv_policy_find(name)->flags & H2OKV_POLICY_KEEPS_ALL)) o->policy[o->n_policies++] = name;
     }
     return ok;
 }
@@ -97,37 +91,36 @@ static bool parse_guides(eval_options *o)
     char word[24];
     bool ok = true;
     while (next_word("--guide", &list, word, sizeof word, o->n_guides, &ok)) {
-        uint32_t *out = &o->guide[o->n_guides++];
-        *out = strcmp(word, "auto") == 0 ? EVAL_AUTO : 0;
-        if (*out == EVAL_AUTO || strcmp(word, "off") == 0) continue;
-        ok = cli_parse_count(command, "--guide", word, 1, MOST_TOKENS, out);
+        ok = cache_parse_guide(command, word, &o->guide[o->n_guides++]);
     }
     return ok;
 }
 
 /* ---- Checks ------------------------------------------------------------------------------------------- */
 
-static bool given(double decay)
+/* The option that was given and goes with recall only, or NULL. */
+static const char *recalls_option(const eval_options *o)
 {
-    return decay >= 0;
+    if (o->keys != EVAL_AUTO) return "--keys";
+    if (o->questions != EVAL_AUTO) return "--questions";
+    if (o->depths_text) return "--depths";
+    if (o->guides_text) return "--guide";
+    if (o->cache.guide_chunk != CACHE_AUTO) return "--guide-chunk";
+    if (o->cache.guide_recent != CACHE_AUTO) return "--guide-recent";
+    if (o->cache.guide_pool != CACHE_AUTO) return "--guide-pool";
+    return o->cache.prompt_budget > 0 ? "--prompt-budget" : NULL;
 }
 
 /* An option that would do nothing is refused, so that nobody believes it did something. */
 static bool check_idle(const eval_options *o)
 {
-    const char *idle = o->keys != EVAL_AUTO ? "--keys" : o->questions != EVAL_AUTO ? "--questions" : NULL;
-    bool any_scores = !given(o->decay);
-    if (o->depths_text) idle = "--depths";
-    if (o->guides_text) idle = "--guide";
-    if (o->guide_recent != EVAL_AUTO) idle = "--guide-recent";
-    if (o->guide_pool != EVAL_AUTO) idle = "--guide-pool";
+    const char *idle = recalls_option(o), *scored = cache_scores_option(&o->cache);
+    bool any_scores = false;
     if (o->what != EVAL_RECALL && idle) {
         return cli_error(command, "%s has no effect on %s: it goes with recall", idle, eval_names[o->what]);
     }
-    for (uint32_t i = 0; i < o->n_policies; i++) {
-        any_scores = any_scores || (h2okv_policy_find(o->policy[i])->flags & H2OKV_POLICY_NEEDS_SCORES);
-    }
-    return any_scores || cli_error(command, "--decay has no effect: no policy of --policy uses scores");
+    for (uint32_t i = 0; i < o->n_policies; i++) any_scores = any_scores || cache_uses_scores(o->policy[i]);
+    return any_scores || !scored || cli_error(command, "%s has no effect: no policy of --policy uses scores", scored);
 }
 
 static void fill_in(eval_options *o)
@@ -135,13 +128,13 @@ static void fill_in(eval_options *o)
     bool recall = o->what == EVAL_RECALL;
     o->tokens_given = o->tokens != EVAL_AUTO;
     if (!o->tokens_given) o->tokens = recall ? 1500 : 2048;
-    if (o->ubatch == EVAL_AUTO) o->ubatch = recall ? 64 : 16;
+    if (o->cache.ubatch == CACHE_AUTO) o->cache.ubatch = recall ? 64 : 16;
     if (o->keys == EVAL_AUTO) o->keys = 10;
     if (o->questions == EVAL_AUTO) o->questions = 1;
     if (!o->depths_text) o->depths_text = "10%,30%,50%,70%,90%";
     if (!o->guides_text) o->guides_text = recall ? "auto" : "off";
-    if (o->guide_recent == EVAL_AUTO) o->guide_recent = 32;
-    if (o->guide_pool == EVAL_AUTO) o->guide_pool = 8;
+    if (o->cache.guide_recent == CACHE_AUTO) o->cache.guide_recent = 32;
+    if (o->cache.guide_pool == CACHE_AUTO) o->cache.guide_pool = 8;
 }
 
 static bool check_recent(eval_options *o)
@@ -156,10 +149,8 @@ static bool check_recent(eval_options *o)
 
 bool eval_check(eval_options *o)
 {
-    if (o->decay >= 0 && o->decay <= 0) {
-        return cli_error(command, "--decay 0 would forget every score; give above 0 and at most 1");
-    }
-    if (!parse_policies(o) || !parse_budgets(o) || !check_recent(o) || !check_idle(o)) return false;
+    if (!cache_check(command, &o->cache) || !parse_policies(o) || !parse_budgets(o) || !check_recent(o)) return false;
+    if (!check_idle(o)) return false;
     fill_in(o);
     if (o->what != EVAL_RECALL && !o->file) {
         return cli_error(command, "%s needs a text: give one with -f FILE", eval_names[o->what]);
@@ -178,71 +169,58 @@ uint32_t eval_amount_of(eval_amount a, uint32_t whole)
     return (uint32_t)floor(whole * a.value / 100 + 1e-9); /* 20 % of 35 is 7, however 0.2 is rounded */
 }
 
-static eval_row empty_row(const char *policy)
+static eval_row empty_row(const eval_options *o, const char *policy)
 {
-    return (eval_row){ .policy = policy, .percent = -1, .decay = 1, .ppl = NAN, .kl_mean = NAN, .kl_p99 = NAN,
-                       .top1 = NAN };
-}
-
-/* What the policy makes of the options. */
-static bool resolve(const eval_options *o, eval_row *r)
-{
-    bool scores = h2okv_policy_find(r->policy)->flags & H2OKV_POLICY_NEEDS_SCORES;
-    h2okv_options cache;
-    h2okv_error error;
-    h2okv_options_init(&cache);
-    cache.policy = r->policy;
-    cache.budget = cache.cells = r->budget;
-    cache.recent = r->recent;
-    cache.sinks = o->sinks;
-    cache.pool = scores ? o->pool : 0;
-    cache.decay = !scores ? 1 : given(o->decay) ? o->decay : 0;
-    if (h2okv_options_resolve(&cache, &cache, &error)) return cli_error(command, "%s", error.text);
-    r->recent = cache.recent > 0 ? cache.recent : 1;
-    r->sinks = cache.sinks;
-    r->pool = cache.pool;
-    r->decay = cache.decay;
-    return true;
+    eval_row r = { .cache = o->cache, .percent = -1, .ppl = NAN, .kl_mean = NAN, .kl_p99 = NAN, .top1 = NAN };
+    r.cache.policy = policy;
+    return r;
 }
 
 static bool fill_row(const eval_options *o, eval_amount budget, uint32_t tokens, eval_row *r)
 {
-    r->budget = eval_amount_of(budget, tokens);
+    r->cache.budget = eval_amount_of(budget, tokens);
     if (budget.percent) r->percent = budget.value;
-    if (r->budget < EVAL_LEAST_BUDGET) {
+    if (r->cache.budget < CACHE_LEAST_BUDGET) {
         return cli_error(command, "--budget %g%% of %" PRIu32 " tokens is %" PRIu32 ": at least %d", budget.value,
-                         tokens, r->budget, EVAL_LEAST_BUDGET);
+                         tokens, r->cache.budget, CACHE_LEAST_BUDGET);
     }
-    r->recent = o->recent_given ? eval_amount_of(o->recent, r->budget) : H2OKV_AUTO;
-    if (r->recent == 0) r->recent = 1;
-    return resolve(o, r);
+    if (o->recent_given) r->cache.recent = eval_amount_of(o->recent, r->cache.budget);
+    if (r->cache.recent == 0) r->cache.recent = 1;
+    return cache_resolve(command, &r->cache);
 }
 
 /* The rows of a policy: each guide at each budget. Guides choose by scores; a policy without any reads as always. */
 static bool add_rows(eval *e, const char *policy, uint32_t tokens)
 {
     const eval_options *o = e->options;
-    bool scores = h2okv_policy_find(policy)->flags & H2OKV_POLICY_NEEDS_SCORES;
-    for (uint32_t g = 0; g < (scores ? o->n_guides : 1); g++) {
-        for (uint32_t b = 0; b < o->n_budgets; b++) {
-            eval_row *r = &e->row[e->n_rows++];
-            *r = empty_row(policy);
-            r->guide = scores ? o->guide[g] : 0;
-            if (!fill_row(o, o->budget[b], tokens, r)) return false;
-        }
+    uint32_t n_guides = cache_uses_scores(policy) ? o->n_guides : 1;
+    for (uint32_t i = 0; i < n_guides * o->n_budgets; i++) {
+        eval_row *r = &e->row[e->n_rows++];
+        *r = empty_row(o, policy);
+        r->cache.guide = o->guide[i / o->n_budgets];
+        if (!fill_row(o, o->budget[i % o->n_budgets], tokens, r)) return false;
     }
     return true;
+}
+
+/* Nothing of the cache's options means anything to it. */
+static eval_row full_row(const eval_options *o, uint32_t tokens)
+{
+    eval_row r = empty_row(o, "full");
+    r.full = true;
+    r.cache.budget = r.cache.recent = tokens < CACHE_LEAST_BUDGET ? CACHE_LEAST_BUDGET : tokens;
+    r.cache.sinks = r.cache.pool = r.cache.grace = r.cache.guide = r.cache.prompt_budget = r.cache.n_pins = 0;
+    r.cache.decay = 1;
+    return r;
 }
 
 bool eval_make_rows(eval *e, uint32_t tokens, uint32_t full)
 {
     const eval_options *o = e->options;
     e->tokens = tokens;
-    e->ubatch = o->ubatch;
+    e->ubatch = o->cache.ubatch;
+    e->row[0] = full_row(o, full);
     e->n_rows = 1;
-    e->row[0] = empty_row("full");
-    e->row[0].full = true;
-    e->row[0].budget = e->row[0].recent = full < EVAL_LEAST_BUDGET ? EVAL_LEAST_BUDGET : full;
     for (uint32_t p = 0; p < o->n_policies; p++) {
         if (!add_rows(e, o->policy[p], tokens)) return false;
     }
@@ -250,6 +228,18 @@ bool eval_make_rows(eval *e, uint32_t tokens, uint32_t full)
 }
 
 /* ---- What the rows say -------------------------------------------------------------------------------- */
+
+const char *eval_row_name(const eval_row *row, char *out, size_t size)
+{
+    const char *policy = row->cache.policy;
+    if (row->cache.guide == 0) return policy;
+    if (row->cache.guide == CACHE_AUTO) {
+        snprintf(out, size, "%s guided", policy);
+    } else {
+        snprintf(out, size, "%s guide %" PRIu32, policy, row->cache.guide);
+    }
+    return out;
+}
 
 static double share(uint32_t part, uint32_t whole)
 {

@@ -62,7 +62,7 @@ static void swap_keys(eval_key *a, eval_key *b)
 /* Depths take turns over all keys; names differ within a document; the questions' order is not the depths'. */
 void eval_draw(const eval_options *o, uint32_t document, const eval_pieces *p, eval_key *key, uint32_t *first_piece)
 {
-    uint64_t state = ((uint64_t)o->seed << 32) + document;
+    uint64_t state = ((uint64_t)o->cache.seed << 32) + document;
     uint32_t n = eval_keys_in(o, document), start = below(&state, N_NAMES);
     *first_piece = below(&state, p->n);
     for (uint32_t i = 0; i < n; i++) {

@@ -28,7 +28,7 @@ typedef struct chart {
 } chart;
 
 typedef struct line { /* a policy's measured rows, by budget */
-    const char *policy;
+    char name[48];
     const eval_row *row[EVAL_MOST];
     uint32_t n;
     double y; /* of its name */
@@ -110,8 +110,8 @@ static void find_ranges(chart *c)
         const eval_row *r = &e->row[i];
         if (r->n == 0) continue;
         if (!r->full || e->n_rows == 1) {
-            c->least = fmin(c->least, r->budget);
-            c->most = fmax(c->most, r->budget);
+            c->least = fmin(c->least, r->cache.budget);
+            c->most = fmax(c->most, r->cache.budget);
         }
         worst = fmax(worst, fabs(value_of(e, r) - c->bottom));
         if (value_of(e, r) < c->bottom) c->bottom = value_of(e, r); /* better than full: it happens */
@@ -166,7 +166,7 @@ static void put_budget_axis(const chart *c)
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->e->n_rows; i++) {
         const eval_row *r = &c->e->row[i];
-        double x = x_of(c, r->budget);
+        double x = x_of(c, r->cache.budget);
         char count[32];
         bool free_here = r->n > 0 && (!r->full || c->e->n_rows == 1);
         for (uint32_t k = 0; k < n; k++) free_here = free_here && fabs(used[k] - x) > 44;
@@ -174,7 +174,7 @@ static void put_budget_axis(const chart *c)
         used[n++] = x;
         fprintf(c->out, "  <text class=\"small\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x,
                 BOTTOM + 18,
-                cli_thousands(count, r->budget));
+                cli_thousands(count, r->cache.budget));
         if (r->percent < 0) continue;
         fprintf(c->out, "  <text class=\"small\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g %%</text>\n", x,
                 BOTTOM + 33, r->percent);
@@ -194,15 +194,18 @@ static void put_full(const chart *c)
 static int by_budget(const void *a, const void *b)
 {
     const eval_row *x = *(const eval_row *const *)a, *y = *(const eval_row *const *)b;
-    return (x->budget > y->budget) - (x->budget < y->budget);
+    return (x->cache.budget > y->cache.budget) - (x->cache.budget < y->cache.budget);
 }
 
-static line line_of(const chart *c, uint32_t policy)
+/* The rows of a policy and a guide stand together. */
+static line line_of(const chart *c, uint32_t index)
 {
-    const eval_options *o = c->e->options;
-    line l = { .policy = o->policy[policy] };
-    for (uint32_t b = 0; b < o->n_budgets; b++) {
-        const eval_row *r = &c->e->row[1 + policy * o->n_budgets + b];
+    uint32_t n = c->e->options->n_budgets;
+    const eval_row *first = &c->e->row[1 + index * n];
+    line l = { .n = 0 };
+    char name[sizeof l.name];
+    snprintf(l.name, sizeof l.name, "%s", eval_row_name(first, name, sizeof name));
+    for (const eval_row *r = first; r < first + n; r++) {
         if (r->n > 0) l.row[l.n++] = r;
     }
     qsort(l.row, l.n, sizeof l.row[0], by_budget);
@@ -214,13 +217,15 @@ static void put_line(const chart *c, const line *l)
 {
     fputs("    <polyline points=\"", c->out);
     for (uint32_t i = 0; i < l->n; i++) {
-        fprintf(c->out, "%s%.1f,%.1f", i ? " " : "", x_of(c, l->row[i]->budget), y_of(c, value_of(c->e, l->row[i])));
+        const eval_row *r = l->row[i];
+        fprintf(c->out, "%s%.1f,%.1f", i ? " " : "", x_of(c, r->cache.budget), y_of(c, value_of(c->e, r)));
     }
     fputs("\"/>\n", c->out);
     for (uint32_t i = 0; i < l->n; i++) {
+        uint32_t budget = l->row[i]->cache.budget;
         double value = value_of(c->e, l->row[i]);
         fprintf(c->out, "    <circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\"><title>%s, budget %" PRIu32 ": %.4g</title>"
-                "</circle>\n", x_of(c, l->row[i]->budget), y_of(c, value), l->policy, l->row[i]->budget, value);
+                "</circle>\n", x_of(c, budget), y_of(c, value), l->name, budget, value);
     }
 }
 
@@ -238,19 +243,19 @@ static double place_name(const double *taken, uint32_t n, double y)
 
 static void put_lines(const chart *c)
 {
-    double taken[EVAL_MOST + 1];
+    double taken[EVAL_MOST * EVAL_MOST + 1];
     uint32_t n = 0;
     if (c->e->row[0].n > 0) {
         taken[n++] = y_of(c, value_of(c->e, &c->e->row[0]));
         fprintf(c->out, "  <text class=\"small\" x=\"%d\" y=\"%.1f\">full cache, %" PRIu32 "</text>\n", RIGHT + 10,
-                taken[0] + 4, c->e->row[0].budget);
+                taken[0] + 4, c->e->row[0].cache.budget);
     }
-    for (uint32_t p = 0; p < c->e->options->n_policies; p++) {
+    for (uint32_t p = 0; 1 + p * c->e->options->n_budgets < c->e->n_rows; p++) {
         line l = line_of(c, p);
         if (l.n == 0) continue;
         taken[n] = place_name(taken, n, l.y);
         fprintf(c->out, "  <g class=\"c%" PRIu32 "\">\n    <text x=\"%d\" y=\"%.1f\">%s</text>\n", p % COLOURS,
-                RIGHT + 10, taken[n] + 4, l.policy);
+                RIGHT + 10, taken[n] + 4, l.name);
         put_line(c, &l);
         fputs("  </g>\n", c->out);
         n++;

@@ -29,7 +29,7 @@ static void put_what(FILE *out, const eval *e)
     char a[32], b[32];
     if (o->what == EVAL_RECALL) {
         fprintf(out, "  text   %s: documents of %s tokens, %" PRIu32 " key%s in each, seed %" PRIu32 "\n", e->source,
-                cli_thousands(a, e->tokens), o->questions, o->questions == 1 ? "" : "s", o->seed);
+                cli_thousands(a, e->tokens), o->questions, o->questions == 1 ? "" : "s", o->cache.seed);
     } else {
         fprintf(out, "  text   %s: %s tokens, the last %s scored\n", e->source, cli_thousands(a, e->tokens),
                 cli_thousands(b, e->tokens - e->tokens / 2));
@@ -46,7 +46,7 @@ static void put_head(FILE *out, const eval *e)
     fprintf(out, "  model  %s%s%.12s\n", file_name(e->model), e->hash[0] ? ", SHA-256 " : "", e->hash);
     put_what(out, e);
     fprintf(out, "  cache  %s%s%s, %s, passes of %" PRIu32 " tokens, %" PRIu32 " thread%s\n\n", r->attention,
-            r->isa[0] ? " " : "", r->isa, lanes[o->lanes], e->ubatch, o->threads, o->threads == 1 ? "" : "s");
+            r->isa[0] ? " " : "", r->isa, lanes[o->cache.lanes], e->ubatch, o->threads, o->threads == 1 ? "" : "s");
 }
 
 /* ---- Rows --------------------------------------------------------------------------------------------- */
@@ -55,9 +55,9 @@ static void put_row_head(FILE *out, const eval_row *r)
 {
     char budget[32], recent[32] = "-", percent[32] = "", name[48];
     if (r->percent >= 0) snprintf(percent, sizeof percent, "%g %%", r->percent);
-    if (!r->full) cli_thousands(recent, r->recent);
-    snprintf(name, sizeof name, "%s%s", r->policy, r->guide > 0 ? " guided" : "");
-    fprintf(out, "%-17s %7s %6s %7s", name, cli_thousands(budget, r->budget), percent, recent);
+    if (!r->full) cli_thousands(recent, r->cache.recent);
+    fprintf(out, "%-17s %7s %6s %7s", eval_row_name(r, name, sizeof name), cli_thousands(budget, r->cache.budget),
+            percent, recent);
 }
 
 static void put_score(FILE *out, const eval *e, const eval_row *r)

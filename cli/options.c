@@ -209,6 +209,15 @@ static bool refuse(const cli_command *command, const getopt_table *table, const 
     return unknown_option(command, table, word);
 }
 
+static bool add_text(const cli_command *command, const char *option, const char *text, cli_texts *out)
+{
+    if (out->n == CLI_MOST_TEXTS) {
+        return cli_error(command->name, "%s is given more than %d times", option, CLI_MOST_TEXTS);
+    }
+    out->text[out->n++] = text;
+    return true;
+}
+
 static bool set_option(const cli_command *command, const cli_option *o, const char *text, void *out)
 {
     void *field = (char *)out + o->offset;
@@ -217,6 +226,7 @@ static bool set_option(const cli_command *command, const cli_option *o, const ch
     switch (o->kind) {
     case CLI_FLAG: *(bool *)field = true; return true;
     case CLI_TEXT: *(const char **)field = text; return true;
+    case CLI_TEXTS: return add_text(command, option, text, field);
     case CLI_COUNT:
         return cli_parse_count(command->name, option, text, (uint32_t)o->min, (uint32_t)o->max, field);
     case CLI_REAL: return cli_parse_real(command->name, option, text, o->min, o->max, field);

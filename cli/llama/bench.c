@@ -63,18 +63,16 @@ static int attach_plain(rig *r, const bench_options *o, const bench_point *p)
 
 static int attach_h2okv(rig *r, const bench_options *o, const bench_point *p)
 {
-    h2okv_llama_options llama;
-    h2okv_options cache;
+    cache_options cache;
     int code;
-    h2okv_llama_options_init(&llama);
-    h2okv_options_init(&cache);
+    cache_defaults(&cache);
+    cache.policy = "h2o";
     cache.budget = p->system == BENCH_FUSED_ALL ? p->context : o->budget;
-    llama.cache = &cache;
-    llama.ubatch = o->ubatch == BENCH_AUTO ? H2OKV_AUTO : o->ubatch;
-    llama.attention = p->system == BENCH_OBSERVE ? H2OKV_ATTENTION_OBSERVE : H2OKV_ATTENTION_FUSED;
-    llama.isa = p->system == BENCH_OBSERVE ? NULL : o->isa;
-    code = engine_attach(&r->e, &llama, o->threads,
-                         p->system == BENCH_FUSED_Q8 ? GGML_TYPE_Q8_0 : GGML_TYPE_F16);
+    cache.ubatch = o->ubatch == BENCH_AUTO ? CACHE_AUTO : o->ubatch;
+    cache.attention = p->system == BENCH_OBSERVE ? H2OKV_ATTENTION_OBSERVE : H2OKV_ATTENTION_FUSED;
+    cache.isa = p->system == BENCH_OBSERVE ? NULL : o->isa;
+    cache.kv_type = p->system == BENCH_FUSED_Q8 ? CACHE_KV_Q8_0 : CACHE_KV_F16;
+    code = engine_attach(&r->e, &cache, o->threads);
     if (!code) r->context = h2okv_llama_context(r->e.h);
     return code;
 }

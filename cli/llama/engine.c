@@ -204,14 +204,16 @@ static double bytes_needed(const engine *e, const h2okv_llama_options *o, double
 
 static bool fits(const engine *e, const h2okv_llama_options *o, enum ggml_type kv_type)
 {
-    double ubatch = o->ubatch == H2OKV_AUTO ? 128 : o->ubatch, cells = o->cache->budget + ubatch;
+    uint32_t most = o->room > o->cache->budget ? o->room : o->cache->budget;
+    double ubatch = o->ubatch == H2OKV_AUTO ? 128 : o->ubatch, cells = most + ubatch;
     double need = bytes_needed(e, o, cells, ubatch, kv_type), memory = (double)cli_physical_memory();
     char text[32];
     if (memory <= 0 || need <= memory) return true;
     return cli_error(e->command,
-                     "--budget %" PRIu32 " with passes of %.0f tokens needs %.1f GiB; this machine has %s: "
+                     "%s %" PRIu32 " with passes of %.0f tokens needs %.1f GiB; this machine has %s: "
                      "give a smaller one",
-                     o->cache->budget, ubatch, need / (1 << 30), cli_bytes(text, (uint64_t)memory));
+                     o->room > o->cache->budget ? "--prompt-budget" : "--budget", most, ubatch, need / (1 << 30),
+                     cli_bytes(text, (uint64_t)memory));
 }
 
 /* ---- The context -------------------------------------------------------------------------------------- */
@@ -225,17 +227,61 @@ static int code_of(int status)
     }
 }
 
-int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads, enum ggml_type kv_type)
+/* The one place where options of the program become options of the library. */
+static void convert(const cache_options *o, h2okv_options *cache, h2okv_llama_options *llama)
+{
+    h2okv_options_init(cache);
+    cache->policy = o->policy;
+    cache->budget = o->budget;
+    cache->recent = o->recent == CACHE_AUTO ? H2OKV_AUTO : o->recent;
+    cache->sinks = o->sinks == CACHE_AUTO ? H2OKV_AUTO : o->sinks;
+    cache->pool = o->pool == CACHE_AUTO ? H2OKV_AUTO : o->pool;
+    cache->decay = o->decay < 0 ? 0 : o->decay;
+    cache->grace = o->grace;
+    cache->seed = o->seed;
+    h2okv_llama_options_init(llama);
+    llama->cache = cache;
+    llama->lanes = o->lanes;
+    llama->room = o->prompt_budget;
+    llama->ubatch = o->ubatch == CACHE_AUTO ? H2OKV_AUTO : o->ubatch;
+    llama->attention = o->attention;
+    llama->isa = o->isa;
+    if (o->kv_type != CACHE_KV_F16) llama->attention = H2OKV_ATTENTION_FUSED; /* so that an error says why not */
+}
+
+int engine_pin(const engine *e, h2okv_llama *h, const cache_options *o)
+{
+    for (uint32_t i = 0; i < o->n_pins; i++) {
+        if (h2okv_llama_pin(h, o->pin[i].first, o->pin[i].end) == H2OKV_OK) continue;
+        cli_error(e->command, "--pin %" PRId32 ":%" PRId32 ": %s", o->pin[i].first, o->pin[i].end,
+                  h2okv_llama_last_error(h)->text);
+        return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
+void engine_set_guide(h2okv_llama_guide *guide, const cache_options *o)
+{
+    if (o->guide_chunk != CACHE_AUTO) guide->chunk = o->guide_chunk;
+    if (o->guide_recent != CACHE_AUTO) guide->recent = o->guide_recent;
+    if (o->guide_pool != CACHE_AUTO) guide->pool = o->guide_pool;
+}
+
+int engine_attach(engine *e, const cache_options *options, uint32_t threads)
 {
     struct llama_context_params params = llama_context_default_params();
+    enum ggml_type kv_type = options->kv_type == CACHE_KV_F16 ? GGML_TYPE_F16 : GGML_TYPE_Q8_0;
+    h2okv_llama_options llama;
+    h2okv_options cache;
     h2okv_error error;
     int status;
-    if (!fits(e, options, kv_type)) return CLI_USAGE;
+    convert(options, &cache, &llama);
+    if (!fits(e, &llama, kv_type)) return CLI_USAGE;
     params.n_threads = params.n_threads_batch = (int32_t)threads;
     params.type_k = params.type_v = kv_type;
     params.no_perf = true;
     engine_log.error[0] = '\0';
-    status = h2okv_llama_create(&e->h, e->model, params, options, &error);
+    status = h2okv_llama_create(&e->h, e->model, params, &llama, &error);
     if (!status) return CLI_OK;
     cli_error(e->command, "%s%s%s", error.text, engine_log.error[0] ? ": " : "", engine_log.error);
     return code_of(status);

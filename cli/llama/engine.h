@@ -6,7 +6,7 @@
 #ifndef H2OKV_CLI_ENGINE_H
 #define H2OKV_CLI_ENGINE_H
 
-#include "../cli.h"
+#include "../cache_options.h"
 
 #include "h2okv/llama.h"
 
@@ -24,7 +24,13 @@ typedef struct engine {
 int engine_load(engine *e, const char *command, const char *path, bool mapped, bool verbose);
 
 /* Makes the context. Refuses a budget that this machine cannot hold before anything is allocated for it. */
-int engine_attach(engine *e, const h2okv_llama_options *options, uint32_t threads, enum ggml_type kv_type);
+int engine_attach(engine *e, const cache_options *options, uint32_t threads);
+
+/* Pins what the options say. An exit code; on failure an error has been printed. */
+int engine_pin(const engine *e, h2okv_llama *h, const cache_options *options);
+
+/* What the options say of guided reading; tokens and n are the caller's. */
+void engine_set_guide(h2okv_llama_guide *guide, const cache_options *options);
 
 /* K and V in f16 of one cell over all layers. */
 uint64_t engine_kv_bytes_per_cell(const engine *e);

@@ -22,29 +22,15 @@ static void keep_attention(eval_row *row, const h2okv_llama *h)
 
 int eval_attach(eval_work *w, eval_row *row, h2okv_llama **out)
 {
-    const eval_options *o = w->eval->options;
-    h2okv_llama_options llama;
-    h2okv_options cache;
+    cache_options cache = row->cache;
+    uint32_t chunk = cache.guide_chunk == CACHE_AUTO ? cache.ubatch : cache.guide_chunk;
     int code;
-    h2okv_llama_options_init(&llama);
-    h2okv_options_init(&cache);
-    cache.budget = row->budget;
-    cache.recent = row->recent;
-    cache.sinks = row->sinks;
-    cache.decay = row->decay;
-    cache.pool = row->pool;
-    cache.policy = row->policy;
-    cache.seed = o->seed;
-    llama.cache = &cache;
-    llama.lanes = o->lanes;
-    llama.ubatch = w->eval->ubatch + (row->guide > 0 ? w->longest_guide : 0);
-    llama.attention = o->attention;
-    llama.isa = o->isa;
-    code = engine_attach(&w->engine, &llama, o->threads, GGML_TYPE_F16);
+    if (cache.guide > 0 && chunk + w->longest_guide > cache.ubatch) cache.ubatch = chunk + w->longest_guide;
+    code = engine_attach(&w->engine, &cache, w->eval->options->threads);
     *out = w->engine.h;
     w->engine.h = NULL; /* there may be many at once: each belongs to its row */
     if (!code) keep_attention(row, *out);
-    return code;
+    return code ? code : engine_pin(&w->engine, *out, &cache);
 }
 
 int eval_failed(eval_work *w, const h2okv_llama *h, int status)

@@ -170,11 +170,6 @@ static uint64_t all_tokens(const asking *a)
     return sum * a->work->eval->n_rows;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- Questions ---------------------------------------------------------------------------------------- */
 
 static bool on_pass(void *user, uint32_t done, uint32_t total)
@@ -185,28 +180,37 @@ static bool on_pass(void *user, uint32_t done, uint32_t total)
     return eval_advance(w, 0);
 }
 
-/* The document with the question in mind, then the question. */
-static int decode_guided(asking *a, const question *q)
+static int set_budget(asking *a, uint32_t budget, uint32_t recent)
 {
-    uint32_t wanted = a->row->guide < q->n_asking ? a->row->guide : q->n_asking, before = q->n - wanted;
+    return a->row->cache.prompt_budget > 0 ? h2okv_llama_set_budget(a->h, budget, recent) : H2OKV_OK;
+}
+
+/* The document with room of its own, and with the question in mind; then the question. */
+static int read_document(asking *a, const question *q)
+{
+    const cache_options *o = &a->row->cache;
+    uint32_t wanted = o->guide < q->n_asking ? o->guide : q->n_asking;
+    uint32_t before = q->n - (wanted > 0 ? wanted : q->n_asking);
     h2okv_llama_guide guide;
-    int status;
+    int status = set_budget(a, o->prompt_budget, H2OKV_AUTO);
     h2okv_llama_guide_init(&guide);
-    guide.tokens = q->tokens + before;
+    engine_set_guide(&guide, o);
+    guide.tokens = q->tokens + q->n - wanted;
     guide.n = wanted;
-    guide.chunk = a->work->eval->ubatch;
-    guide.recent = least(a->work->eval->options->guide_recent, a->row->recent);
-    guide.pool = a->work->eval->options->guide_pool;
-    status = h2okv_llama_decode_guided(a->h, q->tokens, before, &guide);
-    return status ? status : h2okv_llama_decode(a->h, q->tokens + before, wanted);
+    if (o->guide_chunk == CACHE_AUTO) guide.chunk = o->ubatch;
+    if (guide.recent > o->recent) guide.recent = o->recent;
+    if (!status && before > 0 && wanted > 0) status = h2okv_llama_decode_guided(a->h, q->tokens, before, &guide);
+    if (!status && before > 0 && wanted == 0) status = h2okv_llama_decode(a->h, q->tokens, before);
+    if (!status) status = set_budget(a, o->budget, o->recent);
+    return status ? status : h2okv_llama_decode(a->h, q->tokens + before, q->n - before);
 }
 
 static int read_question(asking *a, const question *q)
 {
-    bool guided = a->row->guide > 0 && q->n_asking > 0;
+    bool apart = a->row->cache.guide > 0 || a->row->cache.prompt_budget > 0;
     int status;
     h2okv_llama_set_progress(a->h, on_pass, a->work);
-    status = guided ? decode_guided(a, q) : h2okv_llama_decode(a->h, q->tokens, q->n);
+    status = apart && q->n_asking > 0 ? read_document(a, q) : h2okv_llama_decode(a->h, q->tokens, q->n);
     h2okv_llama_set_progress(a->h, NULL, NULL);
     if (status) return eval_failed(a->work, a->h, status);
     (void)eval_advance(a->work, q->n);
@@ -246,8 +250,9 @@ static void keep_verdict(asking *a, const question *q, bool first)
 
 static int ask_document(asking *a, const document *d)
 {
-    int code = CLI_OK;
+    int code;
     h2okv_llama_clear(a->h);
+    code = engine_pin(&a->work->engine, a->h, &a->row->cache); /* clear forgets them */
     for (uint32_t i = 0; i < d->n && !code; i++) {
         code = read_question(a, &d->question[i]);
         if (code || a->work->eval->stopped) break;

@@ -41,7 +41,7 @@ static struct llama_sampler *make_sampler(const run_options *o, const struct lla
     llama_sampler_chain_add(chain, llama_sampler_init_top_p((float)o->top_p, 1));
     llama_sampler_chain_add(chain, llama_sampler_init_min_p((float)o->min_p, 1));
     llama_sampler_chain_add(chain, llama_sampler_init_temp((float)o->temp));
-    llama_sampler_chain_add(chain, llama_sampler_init_dist(o->seed));
+    llama_sampler_chain_add(chain, llama_sampler_init_dist(o->cache.seed));
     return chain;
 }
 

@@ -52,22 +52,23 @@ static int count_asking(const generation *g, const cli_buffer *text, uint32_t *n
 static int make_guide(const generation *g, const cli_buffer *text, h2okv_llama_guide *guide, llama_token **own,
                       uint32_t *asking)
 {
-    const run_options *o = g->options;
+    const cache_options *o = &g->options->cache;
+    const char *words = g->options->guide_text;
     h2okv_llama_stats stats;
     int code = CLI_OK;
     h2okv_llama_get_stats(g->engine->h, &stats);
     *own = NULL;
     *asking = 0;
     h2okv_llama_guide_init(guide);
-    guide->chunk = o->guide_chunk == RUN_AUTO ? H2OKV_AUTO : o->guide_chunk;
-    if (o->guide_words) {
-        code = engine_tokenize_more(g->engine, o->guide_words, strlen(o->guide_words), own, &guide->n);
+    engine_set_guide(guide, o);
+    if (words) {
+        code = engine_tokenize_more(g->engine, words, strlen(words), own, &guide->n);
         guide->tokens = *own;
         return code;
     }
     *asking = o->guide;
-    if (o->guide == RUN_AUTO) code = g->n_prompt > o->budget ? count_asking(g, text, asking) : (*asking = 0, CLI_OK);
-    if (o->guide == RUN_AUTO && *asking > stats.ubatch / 2) *asking = stats.ubatch / 2;
+    if (o->guide == CACHE_AUTO) code = g->n_prompt > o->budget ? count_asking(g, text, asking) : (*asking = 0, CLI_OK);
+    if (o->guide == CACHE_AUTO && *asking > stats.ubatch / 2) *asking = stats.ubatch / 2;
     if (*asking >= g->n_prompt) *asking = 0; /* there is nothing before it */
     guide->tokens = g->prompt + g->n_prompt - *asking;
     guide->n = *asking;
@@ -76,25 +77,16 @@ static int make_guide(const generation *g, const cli_buffer *text, h2okv_llama_g
 
 /* ---- Passes ------------------------------------------------------------------------------------------- */
 
-static int pin(generation *g)
-{
-    const run_options *o = g->options;
-    int status = H2OKV_OK;
-    for (uint32_t i = 0; i < o->n_pins && !status; i++) {
-        status = h2okv_llama_pin(g->engine->h, (int32_t)o->pin[i].first, (int32_t)o->pin[i].end);
-    }
-    return status ? failed(g, status) : CLI_OK;
-}
-
 static int set_budget(generation *g, uint32_t budget, uint32_t recent)
 {
-    int status = g->options->prompt_budget > 0 ? h2okv_llama_set_budget(g->engine->h, budget, recent) : H2OKV_OK;
+    int status = g->options->cache.prompt_budget > 0 ? h2okv_llama_set_budget(g->engine->h, budget, recent) : H2OKV_OK;
     return status ? failed(g, status) : CLI_OK;
 }
 
 static int decode(generation *g, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
 {
-    int status = H2OKV_OK;
+    int status = cli_interrupted() ? H2OKV_E_STOPPED : H2OKV_OK;
+    if (status) return failed(g, status);
     if (n > 0 && guide) status = h2okv_llama_decode_guided(g->engine->h, tokens, n, guide);
     if (n > 0 && !guide) status = h2okv_llama_decode(g->engine->h, tokens, n);
     g->n_read += n;
@@ -103,12 +95,12 @@ static int decode(generation *g, const llama_token *tokens, uint32_t n, const h2
 
 int reading_decode(generation *g, const cli_buffer *text)
 {
-    const run_options *o = g->options;
+    const cache_options *o = &g->options->cache;
     h2okv_llama_guide guide;
     llama_token *own;
     uint32_t asking;
     int code = make_guide(g, text, &guide, &own, &asking);
-    if (!code) code = pin(g);
+    if (!code) code = engine_pin(g->engine, g->engine->h, o);
     if (!code) code = set_budget(g, o->prompt_budget, H2OKV_AUTO);
     if (!code) code = decode(g, g->prompt, g->n_prompt - asking, guide.n > 0 ? &guide : NULL);
     if (!code && g->stopped != STOP_INTERRUPT) code = set_budget(g, o->budget, o->recent);

@@ -36,7 +36,7 @@ static double decode_speed(const generation *g)
 
 static h2okv_llama_stats stats_of(const engine *e, const run_options *o)
 {
-    h2okv_llama_stats stats = { .budget = o->budget };
+    h2okv_llama_stats stats = { .budget = o->cache.budget };
     if (e->h) h2okv_llama_get_stats(e->h, &stats);
     return stats;
 }
@@ -47,13 +47,14 @@ void report_config(FILE *out, const run_options *o, const engine *e)
 {
     h2okv_llama_stats s = stats_of(e, o);
     fprintf(out, "model       %s\n", e->path);
-    fprintf(out, "policy      %s\n", o->policy);
+    fprintf(out, "policy      %s\n", o->cache.policy);
     fprintf(out, "budget      %" PRIu32 "\nrecent      %" PRIu32 "\nsink        %" PRIu32 "\n", s.budget,
-            o->recent, o->sinks);
-    fprintf(out, "decay       %g\npool        %" PRIu32 "\ngrace       %" PRIu32 "\n", o->decay, o->pool, o->grace);
-    fprintf(out, "lanes       %s (%" PRIu32 ")\n", run_lane_names[o->lanes], s.lanes);
+            o->cache.recent, o->cache.sinks);
+    fprintf(out, "decay       %g\npool        %" PRIu32 "\ngrace       %" PRIu32 "\n", o->cache.decay, o->cache.pool,
+            o->cache.grace);
+    fprintf(out, "lanes       %s (%" PRIu32 ")\n", cache_lane_names[o->cache.lanes], s.lanes);
     fprintf(out, "ubatch      %" PRIu32 "\ncells       %" PRIu32 "\n", s.ubatch, s.cells);
-    fprintf(out, "kv-type     %s\n", run_kv_type_names[o->kv_type]);
+    fprintf(out, "kv-type     %s\n", cache_kv_type_names[o->cache.kv_type]);
     fprintf(out, "attention   %s%s%s%s\n", s.isa ? "fused" : "observe", s.not_fused ? " (" : "",
             s.not_fused ? s.not_fused : "", s.not_fused ? ")" : "");
     if (s.isa) fprintf(out, "isa         %s\n", s.isa);
@@ -64,7 +65,7 @@ void report_config(FILE *out, const run_options *o, const engine *e)
         fprintf(out, "top-k       %" PRIu32 "\ntop-p       %g\nmin-p       %g\n", o->top_k, o->top_p,
                 o->min_p);
     }
-    fprintf(out, "seed        %" PRIu32 "\n", o->seed);
+    fprintf(out, "seed        %" PRIu32 "\n", o->cache.seed);
 }
 
 /* ---- For people --------------------------------------------------------------------------------------- */
@@ -112,8 +113,8 @@ void report_text(FILE *out, const generation *g)
         return;
     }
     fprintf(out, "%s%s%s, budget %s = %" PRIu32 " recent + %" PRIu32 " heavy (%" PRIu32 " sinks)\n",
-            cli_style(out, CLI_BOLD), o->policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget),
-            o->recent, s.budget - o->recent, o->sinks);
+            cli_style(out, CLI_BOLD), o->cache.policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget),
+            o->cache.recent, s.budget - o->cache.recent, o->cache.sinks);
     put_prompt_line(out, g);
     put_new_line(out, g);
     fprintf(out, "  cells    %s live, %s at most, of %s; %s tokens evicted (%" PRIu32 " lanes)\n",
@@ -157,13 +158,13 @@ static bool set_other_keys(json_t *j, const generation *g, const h2okv_llama_sta
     return set(j, "stopped", json_string(stop_name(g->stopped))) &&
            set(j, "positions", json_integer(positions_of(g))) &&
            set(j, "live", json_integer(s->cache.live)) && set(j, "cells", json_integer(s->cells)) &&
-           set(j, "ubatch", json_integer(s->ubatch)) && set(j, "policy", json_string(o->policy)) &&
-           set(j, "recent", json_integer(o->recent)) && set(j, "sinks", json_integer(o->sinks)) &&
-           set(j, "decay", json_real(o->decay)) && set(j, "pool", json_integer(o->pool)) &&
+           set(j, "ubatch", json_integer(s->ubatch)) && set(j, "policy", json_string(o->cache.policy)) &&
+           set(j, "recent", json_integer(o->cache.recent)) && set(j, "sinks", json_integer(o->cache.sinks)) &&
+           set(j, "decay", json_real(o->cache.decay)) && set(j, "pool", json_integer(o->cache.pool)) &&
            set(j, "guide_tokens", json_integer(g->n_guide)) && set(j, "lanes", json_integer(s->lanes)) &&
            set(j, "attention", g->engine->h ? json_string(s->isa ? "fused" : "observe") : json_null()) &&
            set(j, "isa", s->isa ? json_string(s->isa) : json_null()) &&
-           set(j, "kv_type", json_string(run_kv_type_names[o->kv_type])) &&
+           set(j, "kv_type", json_string(cache_kv_type_names[o->cache.kv_type])) &&
            set(j, "moves", json_integer((json_int_t)s->cache.moves)) &&
            set(j, "engine_s", json_real((double)s->engine_us * 1e-6)) &&
            set(j, "bookkeeping_s", json_real((double)s->bookkeeping_us * 1e-6)) &&

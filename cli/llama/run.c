@@ -15,36 +15,11 @@ static const char *const command = "run";
 /* Policy "full" never evicts, so everything has to have its place. */
 static bool full_policy_fits(const run_options *o, uint32_t n_prompt)
 {
-    const h2okv_policy *policy = h2okv_policy_find(o->policy);
+    const h2okv_policy *policy = h2okv_policy_find(o->cache.policy);
     uint64_t need = (uint64_t)n_prompt + o->n_new;
-    if (!policy || !(policy->flags & H2OKV_POLICY_KEEPS_ALL) || need <= o->budget) return true;
+    if (!policy || !(policy->flags & H2OKV_POLICY_KEEPS_ALL) || need <= o->cache.budget) return true;
     return cli_error(command, "--policy %s keeps every token: %" PRIu32 " in the text and %" PRIu32
-                     " new ones need --budget %" PRIu64, o->policy, n_prompt, o->n_new, need);
-}
-
-static int attach(engine *e, const run_options *o)
-{
-    h2okv_llama_options llama;
-    h2okv_options cache;
-    h2okv_llama_options_init(&llama);
-    h2okv_options_init(&cache);
-    cache.budget = o->budget;
-    cache.recent = o->recent;
-    cache.sinks = o->sinks;
-    cache.decay = o->decay;
-    cache.pool = o->pool;
-    cache.grace = o->grace;
-    cache.policy = o->policy;
-    cache.seed = o->seed;
-    llama.cache = &cache;
-    llama.lanes = o->lanes;
-    llama.room = o->prompt_budget;
-    llama.ubatch = o->ubatch == RUN_AUTO ? H2OKV_AUTO : o->ubatch;
-    llama.isa = o->isa;
-    llama.attention = o->attention;
-    if (o->kv_type == RUN_KV_F16) return engine_attach(e, &llama, o->threads, GGML_TYPE_F16);
-    llama.attention = H2OKV_ATTENTION_FUSED; /* so that the error says why it cannot be */
-    return engine_attach(e, &llama, o->threads, GGML_TYPE_Q8_0);
+                     " new ones need --budget %" PRIu64, o->cache.policy, n_prompt, o->n_new, need);
 }
 
 static int report(const generation *g)
@@ -88,8 +63,8 @@ int run_model(const run_options *o, const cli_buffer *prompt)
     if (code == CLI_STOPPED) code = report_nothing(o, &e);
     if (!code) code = engine_tokenize(&e, prompt, &tokens, &n);
     if (!code && !full_policy_fits(o, n)) code = CLI_USAGE;
-    if (!code && !o->quiet) cli_warn_floor(command, o->policy, o->budget, n);
-    if (!code) code = attach(&e, o);
+    if (!code && !o->quiet) cli_warn_floor(command, o->cache.policy, o->cache.budget, n);
+    if (!code) code = engine_attach(&e, &o->cache, o->threads);
     if (!code && o->print_config) report_config(stderr, o, &e);
     if (!code) code = generate(o, &e, prompt, tokens, n);
     free(tokens);

@@ -79,6 +79,11 @@ static bool time_to_signal(const program_setup *setup, const capture *c)
     return c[0].n > 0;
 }
 
+static void wait_ms(unsigned ms)
+{
+    nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L }, NULL);
+}
+
 static void listen(program_setup *setup, capture *c, pid_t pid)
 {
     time_t end = time(NULL) + 300;
@@ -89,9 +94,10 @@ static void listen(program_setup *setup, capture *c, pid_t pid)
             if (c[i].fd >= 0 && polled[i].revents) take(&c[i]);
         }
         if (time_to_signal(setup, c)) {
+            wait_ms(setup->signal_delay);
             kill(pid, setup->signal);
             if (setup->signal_twice) {
-                nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL); /* or the two would be one */
+                wait_ms(100); /* or the two would be one */
                 kill(pid, setup->signal);
             }
             setup->signal = 0;

@@ -22,6 +22,7 @@ typedef struct program_setup {
     const char *environment; /* one "NAME=value" beside what there is */
     int signal;              /* sent once `signal_after` stands in stderr, or in stdout when that is "" */
     const char *signal_after;
+    unsigned signal_delay;   /* ms that it is sent later */
     bool signal_twice;       /* and once more after 0.1 s */
     int ignored;             /* a signal that the program finds ignored, as nohup leaves it; 0: none */
 } program_setup;

@@ -28,7 +28,17 @@ static void usage_errors(void **state)
         { { "ppl", "-f", "a", "--keys", "5" }, "--keys has no effect on ppl: it goes with recall" },
         { { "kl", "-f", "a", "--guide", "off" }, "--guide has no effect on kl" },
         { { "ppl", "-f", "a", "--guide-recent", "9" }, "--guide-recent has no effect on ppl" },
-        { { "recall", "--guide", "auto,maybe" }, "--guide 'maybe' is not a whole number" },
+        { { "recall", "--guide", "auto,maybe" }, "--guide 'maybe' is neither auto nor off nor a number of tokens" },
+        { { "recall", "--guide", "auto," }, "--guide '' is neither auto nor off nor a number of tokens" },
+        { { "recall", "--guide", "0" }, "--guide 0 is out of range: 1 to 4096" },
+        { { "recall", "--guide-recent", "0" }, "--guide-recent 0 is out of range: 1 to " },
+        { { "ppl", "-f", "a", "--guide-pool", "3" }, "--guide-pool has no effect on ppl" },
+        { { "ppl", "-f", "a", "--guide-chunk", "3" }, "--guide-chunk has no effect on ppl" },
+        { { "kl", "-f", "a", "--prompt-budget", "99" }, "--prompt-budget has no effect on kl: it goes with recall" },
+        { { "recall", "--prompt-budget", "15" }, "--prompt-budget 15 is out of range: 16 to " },
+        { { "recall", "--pin", "4" }, "--pin '4' is no list of positions" },
+        { { "recall", "--pool", "2", "--policy", "window" }, "--pool has no effect: no policy of --policy uses scores" },
+        { { "recall", "--kv-type=q8_0", "--attention=observe" }, "--kv-type q8_0 needs fused attention" },
         { { "kl", "-f", "a", "--depths", "5%" }, "--depths has no effect on kl" },
         { { "kl", "-f", "a", "--questions", "2" }, "--questions has no effect on kl" },
         { { "recall", "--questions", "33" }, "--questions 33 is out of range: 1 to 32" },
@@ -192,12 +202,12 @@ static void document_by_hand(void **state)
 
 static void keys_are_drawn_from_the_seed(void **state)
 {
-    eval_options o = { .keys = 11, .questions = 4, .n_depths = 5, .seed = 3 }, other = o;
+    eval_options o = { .keys = 11, .questions = 4, .n_depths = 5, .cache.seed = 3 }, other = o;
     eval_pieces p = { .n = 1000 };
     eval_key a[EVAL_MOST_QUESTIONS], b[EVAL_MOST_QUESTIONS];
     uint32_t first, again, depths[5] = { 0 }, differ = 0;
     (void)state;
-    other.seed = 4;
+    other.cache.seed = 4;
     assert_int_equal(eval_documents(&o), 3);
     assert_int_equal(eval_keys_in(&o, 1), 4);
     assert_int_equal(eval_keys_in(&o, 2), 3);
@@ -242,8 +252,10 @@ static void answers(void **state)
 static eval_options grid(enum eval_what what)
 {
     eval_options o = { .what = what, .file = "a", .policies_text = "h2o,full,streaming", .budgets_text = "20%,64",
-                       .tokens = EVAL_AUTO, .keys = EVAL_AUTO, .questions = EVAL_AUTO, .sinks = EVAL_AUTO,
-                       .pool = 2, .guide_recent = EVAL_AUTO, .guide_pool = EVAL_AUTO, .ubatch = EVAL_AUTO, .threads = 1, .decay = 0.5 };
+                       .tokens = EVAL_AUTO, .keys = EVAL_AUTO, .questions = EVAL_AUTO, .threads = 1 };
+    cache_defaults(&o.cache);
+    o.cache.pool = 2;
+    o.cache.decay = 0.5;
     assert_true(eval_check(&o));
     return o;
 }
@@ -262,20 +274,20 @@ static void rows_of_a_grid(void **state)
     eval_options o = grid(EVAL_PPL);
     (void)state;
     e = (eval){ .options = &o };
-    assert_int_equal(o.ubatch, 16);
+    assert_int_equal(o.cache.ubatch, 16);
     assert_int_equal(o.tokens, 2048);
     assert_true(eval_make_rows(&e, 1000, 1010));
     assert_int_equal(e.n_rows, 5);
-    assert_string_equal(e.row[0].policy, "full");
-    assert_int_equal(e.row[0].budget, 1010);
+    assert_string_equal(e.row[0].cache.policy, "full");
+    assert_int_equal(e.row[0].cache.budget, 1010);
     for (int i = 0; i < 4; i++) {
         const eval_row *r = &e.row[i + 1];
-        assert_string_equal(r->policy, right[i].policy);
-        assert_int_equal(r->budget, right[i].budget);
-        assert_int_equal(r->recent, right[i].recent);
-        assert_int_equal(r->sinks, right[i].sinks);
-        assert_int_equal(r->pool, i < 2 ? 2 : 0);
-        assert_true(r->decay == right[i].decay && r->percent == right[i].percent);
+        assert_string_equal(r->cache.policy, right[i].policy);
+        assert_int_equal(r->cache.budget, right[i].budget);
+        assert_int_equal(r->cache.recent, right[i].recent);
+        assert_int_equal(r->cache.sinks, right[i].sinks);
+        assert_int_equal(r->cache.pool, i < 2 ? 2 : 0);
+        assert_true(r->cache.decay == right[i].decay && r->percent == right[i].percent);
         assert_true(r->n == 0 && isnan(r->ppl) && isnan(r->kl_mean) && isnan(eval_recall(r)));
     }
 }
@@ -288,18 +300,18 @@ static void rows_that_cannot_be(void **state)
         const char *says;
     } cases[] = {
         { "1%", NULL, EVAL_AUTO, "--budget 1% of 1000 tokens is 10: at least 16" },
-        { "100,64", "80", EVAL_AUTO, "recent is 80: it must not be over the budget, 64" },
-        { "64", "50%", 33, "sinks is 33: sinks + recent (32) must not be over the budget, 64" },
+        { "100,64", "80", EVAL_AUTO, "--recent 80 is more than --budget 64" },
+        { "64", "50%", 33, "--sink 33 + --recent 32 is more than --budget 64" },
     };
     static eval e;
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        eval_options o = { .file = "a", .policies_text = "h2o", .decay = 1, .keys = EVAL_AUTO, .questions = EVAL_AUTO,
-                           .guide_recent = EVAL_AUTO, .guide_pool = EVAL_AUTO };
+        eval_options o = { .file = "a", .policies_text = "h2o", .keys = EVAL_AUTO, .questions = EVAL_AUTO };
         bool ok;
+        cache_defaults(&o.cache);
         o.budgets_text = cases[i].budget;
         o.recent_text = cases[i].recent;
-        o.sinks = cases[i].sinks;
+        o.cache.sinks = cases[i].sinks;
         assert_true(eval_check(&o));
         e = (eval){ .options = &o };
         stderr_catch();
@@ -350,6 +362,7 @@ static void json_and_csv(void **state)
     json_t *j, *rows, *row;
     char *csv;
     (void)state;
+    o.cache.prompt_budget = 300;
     pretend(&e, &o);
     assert_true(file && eval_print_json(file, &e));
     fclose(file);
@@ -359,6 +372,12 @@ static void json_and_csv(void **state)
     assert_int_equal(json_array_size(rows), 4);
     row = json_array_get(rows, 1);
     ASSERT_NEAR(json_real_value(json_object_get(row, "recall")), 0.4);
+    ASSERT_NEAR(json_real_value(json_object_get(row, "decay")), 0.5);
+    assert_int_equal(json_integer_value(json_object_get(row, "pool")), 2);
+    assert_int_equal(json_integer_value(json_object_get(row, "prompt_budget")), 300);
+    assert_string_equal(json_string_value(json_object_get(row, "guide")), "auto");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "guide")), "off");
+    assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "prompt_budget")));
     ASSERT_NEAR(json_real_value(json_object_get(row, "recall_first")), 1);
     assert_true(json_is_real(json_object_get(row, "recall_later")));
     ASSERT_NEAR(json_real_value(json_object_get(row, "recall_later")), 0);
@@ -368,8 +387,9 @@ static void json_and_csv(void **state)
     assert_true(eval_write_csv(path, &e));
     csv = contents(path);
     assert_int_equal(count_of(csv, "\n"), 5);
-    assert_int_equal(strncmp(csv, "measure,policy,budget,recent,ppl,ppl_ratio,kl_mean,", 51), 0);
-    assert_contains(csv, "\n\"recall\",\"h2o\",200,100,,,,,,0.4,1.0,0.0,5,\"10:2/5 30:0/0 50:0/0 70:0/0 90:0/0\",20.0,0,0.5,2,\"auto\",32,8,");
+    assert_int_equal(strncmp(csv, "measure,policy,budget,recent,decay,pool,guide,prompt_budget,ppl,", 64), 0);
+    assert_contains(csv, "\n\"recall\",\"h2o\",200,100,0.5,2,\"auto\",300,,,,,,0.4,1.0,0.0,5,"
+                    "\"10:2/5 30:0/0 50:0/0 70:0/0 90:0/0\",20.0,0,0,,32,8,\"head\",\"f16\",64,");
     assert_contains(csv, "\"a<b & \"\"c\"\".txt\"");
     program_clean();
 }
@@ -387,10 +407,38 @@ static void chart(void **state)
     assert_contains(svg, "a&#60;b &#38; ");
     assert_int_equal(count_of(svg, "<circle"), 3); /* the fourth was not measured */
     assert_int_equal(count_of(svg, "<polyline"), 2);
-    assert_contains(svg, "<title>h2o, budget 200: 0.4</title>");
+    assert_contains(svg, "<title>h2o guided, budget 200: 0.4</title>");
     assert_contains(svg, "full cache, 1010</text>");
     assert_lacks(svg, "nan");
     assert_int_equal(count_of(svg, "<g "), count_of(svg, "</g>"));
+    program_clean();
+}
+
+/* Each guide of a policy has a line of its own. */
+static void lines_of_guides(void **state)
+{
+    static eval e;
+    eval_options o = { .what = EVAL_RECALL, .policies_text = "h2o,streaming", .budgets_text = "20%,10%,64",
+                       .guides_text = "off,auto,7", .tokens = EVAL_AUTO, .keys = EVAL_AUTO, .questions = EVAL_AUTO };
+    static const char *const names[] = { "full", "h2o", "h2o", "h2o", "h2o guided", "h2o guided", "h2o guided",
+                                         "h2o guide 7", "h2o guide 7", "h2o guide 7", "streaming", "streaming", "streaming" };
+    const char *path = program_file(NULL, 0), *svg;
+    char name[48];
+    (void)state;
+    cache_defaults(&o.cache);
+    assert_true(eval_check(&o));
+    pretend(&e, &o);
+    assert_int_equal(e.n_rows, 13);
+    for (int i = 0; i < 13; i++) assert_string_equal(eval_row_name(&e.row[i], name, sizeof name), names[i]);
+    assert_int_equal(e.row[9].cache.guide, 7);
+    assert_int_equal(e.row[9].cache.budget, 64);
+    assert_int_equal(e.row[4].cache.budget, 200);
+    assert_true(eval_write_svg(path, &e));
+    svg = contents(path);
+    assert_int_equal(count_of(svg, "<polyline"), 4);
+    assert_int_equal(count_of(svg, "<circle"), 11); /* one was not measured */
+    assert_contains(svg, ">h2o guide 7</text>");
+    assert_contains(svg, "<title>streaming, budget 64: 0.4</title>");
     program_clean();
 }
 
@@ -427,6 +475,7 @@ int main(void)
         cmocka_unit_test(rows_that_cannot_be),
         cmocka_unit_test(json_and_csv),
         cmocka_unit_test(chart),
+        cmocka_unit_test(lines_of_guides),
         cmocka_unit_test(hash_of_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -196,6 +196,47 @@ static void keys_are_found(void **state)
     program_free(&r);
 }
 
+/* Both rows read the same documents; what a guide finds is why it is there. */
+static void guided_rows(void **state)
+{
+    program_result r = program_run("eval", "recall", SMALL, "--tokens", "300", "--keys", "5", "--seed", "3", "--policy",
+                                   "h2o,streaming", "--budget", "20%", "--guide", "off,auto");
+    json_t *j = object_of(&r);
+    const json_t *full = row_of(j, 0), *plain = row_of(j, 1), *guided = row_of(j, 2), *streaming = row_of(j, 3);
+    (void)state;
+    assert_int_equal(r.code, 0);
+    assert_true(number(full, "recall") == 1);
+    assert_true(number(guided, "recall") > number(plain, "recall"));
+    assert_string_equal(json_string_value(json_object_get(full, "guide")), "off");
+    assert_string_equal(json_string_value(json_object_get(plain, "guide")), "off");
+    assert_string_equal(json_string_value(json_object_get(guided, "guide")), "auto");
+    assert_string_equal(json_string_value(json_object_get(streaming, "guide")), "off"); /* it has no scores to guide */
+    assert_true(number(guided, "decay") == 1 && number(guided, "pool") == 0);
+    assert_int_equal(json_array_size(json_object_get(j, "rows")), 4);
+    json_decref(j);
+    program_free(&r);
+}
+
+/* With room for all of a document, and then the budget, the answer to a question behind the key is there. */
+static void room_and_pins_reach_each_row(void **state)
+{
+    program_result r = program_run("eval", "recall", SMALL, "--tokens", "200", "--keys", "2", "--policy", "h2o",
+                                   "--budget", "64", "--guide", "off", "--prompt-budget", "200", "--pin", "3:9", "--pool",
+                                   "1", "--decay", "0.99");
+    json_t *j = object_of(&r);
+    const json_t *row = row_of(j, 1);
+    (void)state;
+    assert_int_equal(r.code, 0);
+    assert_true(number(row, "prompt_budget") == 200 && number(row, "pool") == 1 && number(row, "decay") == 0.99);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(row, "options"), "pin")), "3:9");
+    json_decref(j);
+    program_free(&r);
+    program_expect(2, "--pin 0:40: pinned tokens are 40", "eval", "recall", SMALL, "--tokens", "200", "--policy", "h2o",
+                   "--budget", "64", "--pin", "0:40");
+    program_expect(2, "--prompt-budget 50 is less than --budget 64", "eval", "recall", SMALL, "--tokens", "200", "--policy",
+                   "h2o", "--budget", "64", "--prompt-budget", "50");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +246,8 @@ int main(void)
         cmocka_unit_test(ctrl_c_keeps_whole_rows),
         cmocka_unit_test(ctrl_c_while_loading),
         cmocka_unit_test(keys_are_found),
+        cmocka_unit_test(guided_rows),
+        cmocka_unit_test(room_and_pins_reach_each_row),
     };
     return cmocka_run_group_tests(tests, start, end);
 }

@@ -88,9 +88,10 @@ static void ctrl_c_while_reading(void **state)
 }
 
 /* Passes of 1,024 tokens take long enough that the second signal comes in the first one. */
+/* While the first pass runs, which takes seconds. */
 static void ctrl_c_twice(void **state)
 {
-    program_setup twice = { .signal = SIGINT, .signal_after = "seed  ", .signal_twice = true };
+    program_setup twice = { .signal = SIGINT, .signal_after = "seed  ", .signal_delay = 500, .signal_twice = true };
     program_result r;
     (void)state;
     r = program_run_with(twice, "run", "-f", words(10000), MODEL, "--ubatch", "1024", "--print-config");
