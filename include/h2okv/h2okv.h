@@ -216,6 +216,11 @@ H2OKV_API int h2okv_cache_set_budget(h2okv_cache *cache, uint32_t budget, uint32
 /* Another `pool` from the next plan on; H2OKV_AUTO: the policy's. clear() restores the options' own. */
 H2OKV_API void h2okv_cache_set_pool(h2okv_cache *cache, uint32_t pool);
 
+/* Each token's score becomes the best of its lane's tokens at most `pool` positions away: what pooling kept together
+ * stays together when it is turned off, for as long as such scores last. Errors: E_ORDER (tokens are admitted and not
+ * yet committed). */
+H2OKV_API int h2okv_cache_spread(h2okv_cache *cache, uint32_t pool);
+
 /* Always keep the tokens at positions first..end-1, those to come as well, as sinks are kept; they count in the
  * budget. Overlapping and neighbouring ranges become one. A trim cuts ranges off at its pos0, unless it drops exactly
  * a probe, and clear() removes them. Errors: E_INVALID (first < 0, end <= first, a position that

@@ -143,6 +143,32 @@ static void test_pooling_by_hand(void **state)
     h2okv_cache_free(c);
 }
 
+static void test_scores_go_to_neighbours(void **state)
+{
+    (void)state;
+    h2okv_options o = small_options(8, 1, 9);
+    o.lanes = 2;
+    h2okv_cache *c = small_create(&o);
+    small_admit(c, 0, 4);
+    CHECK_STATUS(h2okv_cache_spread(c, 1), H2OKV_E_ORDER);
+    small_give(c, 0, (const float[]){ 0, 1, 0, 9 });
+    small_give(c, 1, (const float[]){ 5, 0, 0, 0 });
+    small_evict(c);
+    small_admit(c, 6, 3); /* a gap */
+    small_give(c, 0, (const float[]){ 0, 0, 0, 0, 0, 0, 2 });
+    small_give(c, 1, (const float[]){ 0, 0, 0, 0, 0, 0, 0 });
+    small_evict(c);
+    CHECK_OK(h2okv_cache_spread(c, 0)); /* nothing */
+    CHECK_OK(h2okv_cache_spread(c, 1));
+    const int32_t pos[] = { 0, 1, 2, 3, 6, 7, 8 };
+    const double one[] = { 1, 1, 9, 9, 0, 2, 2 }, two[] = { 5, 5, 0, 0, 0, 0, 0 };
+    for (uint32_t i = 0; i < 7; i++) {
+        check_context("position %d", pos[i]);
+        CHECK(check_close(small_score(c, 0, pos[i]), one[i]) && check_close(small_score(c, 1, pos[i]), two[i]));
+    }
+    h2okv_cache_free(c);
+}
+
 /* ---- The hook ---- */
 
 typedef struct told {
@@ -194,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_a_probe_is_taken_back),
         cmocka_unit_test(test_neighbours_stay),
         cmocka_unit_test(test_pooling_by_hand),
+        cmocka_unit_test(test_scores_go_to_neighbours),
         cmocka_unit_test(test_the_mass_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
