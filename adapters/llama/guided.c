@@ -107,7 +107,9 @@ int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_
         h2okv_cache_set_pool(h->cache, guide.pool);
         status = read_guided(h, tokens, n, &guide);
         h2okv_cache_set_pool(h->cache, before.pool);
-        (void)h2okv_cache_spread(h->cache, guide.pool);
+        if (status == H2OKV_OK) {
+            (void)h2okv_cache_spread(h->cache, guide.pool);
+        }
         (void)h2okv_cache_set_budget(h->cache, before.budget, before.recent, NULL);
     }
     return status;

@@ -115,7 +115,8 @@ static inline void h2okv_llama_guide_init(h2okv_llama_guide *guide)
 /* As h2okv_llama_decode, but the guide runs behind each chunk, in the same pass, and what its tokens attend to alone
  * decides what stays: see h2okv_cache_probe. It leaves no token behind; logits are those of the last token of text.
  * As long as all fits into the budget the guide is left out, but for the last chunk. With a policy that needs no
- * scores this is h2okv_llama_decode. When tokens are decoded afterwards their attention adds to the guide's.
+ * scores this is h2okv_llama_decode. At the end scores go to neighbours (h2okv_cache_spread); when tokens are decoded
+ * afterwards their attention adds to them.
  * Errors: as h2okv_llama_decode, and E_INVALID (no guide, or it does not fit; nothing is decoded). After an E_NAN from
  * a policy's rank (a custom one) the tokens are as before the pass, but their scores are the guide's. */
 H2OKV_API int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n,

@@ -37,6 +37,7 @@ typedef struct shape_case {
 
 /* ---- Expected weights ---- */
 
+enum { GUIDE_POOL = 0 }; /* neighbours that share a score are exact ties, which rounding then breaks */
 enum mapping { NEIGHBOURS_SHARE, MODULO }; /* which query heads share a KV head; MODULO is fault 20 */
 
 typedef struct expected {
@@ -194,12 +195,10 @@ static const oracle_token *find(const oracle_lane *lane, int32_t pos)
 
 static bool among(const int32_t *pos, uint32_t n, int32_t wanted)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        if (pos[i] == wanted) {
-            return true;
-        }
+    while (n > 0 && pos[n - 1] != wanted) {
+        n--;
     }
-    return false;
+    return n > 0;
 }
 
 /* Do the two choices differ only in tokens whose scores are so near that the last bits of the weights decide? */
@@ -213,7 +212,7 @@ static bool near_tie(const oracle_lane *before, const oracle_lane *after, const 
             most = fmax(most, t->score);
         }
     }
-    return most - least <= 1e-4 * most;
+    return most - least <= 2e-3 * most; /* each may be off by 1e-3: score_tolerance */
 }
 
 /* After a near tie go on with the adapter's choice. */
@@ -293,7 +292,7 @@ static void run_guided(run *r, const llama_token *token, uint32_t n)
     guide.tokens = both + n;
     guide.n = r->c.guide;
     guide.recent = 5;
-    guide.pool = 2;
+    guide.pool = GUIDE_POOL;
     memcpy(both, token, n * sizeof *token);
     synth_text(both + n, guide.n, 8);
     plain_pass(r, both, n + guide.n);
@@ -473,7 +472,8 @@ static void test_guided_passes(void **state)
     (void)state;
     CHECK_CASES({9, 3, 32, .layers = 2, .type_k = F16, .type_v = F16, .decay = 0.97, .sinks = 4, .guide = 5},
                 {9, 3, 64, .type_k = F16, .type_v = F16, .guide = 11},
-                {4, 2, 32, .layers = 2, .type_k = F16, .type_v = F32, .lanes = H2OKV_LANES_LAYER, .grace = 2, .guide = 3},
+                {4, 2, 32, .layers = 2, .type_k = F16, .type_v = F32, .lanes = H2OKV_LANES_LAYER,
+                 .grace = 2, .guide = 3},
                 {9, 3, 32, .layers = 3, .type_k = F16, .type_v = F16, .lanes = H2OKV_LANES_ALL, .guide = 1});
 }
 
