@@ -6,6 +6,7 @@
  *   utf8.c     whole characters               buffer.c   bytes that grow
  *   text.c     texts from files                 signals.c  Ctrl-C
  *   isa.c      instruction sets                 floor.c    budgets that are too small
+ *   save.c     files, whole or not at all
  *   cache_options.c  the options of a cache
  *   cmd_*.c    one file a command             llama/     what needs llama.cpp
  *
@@ -75,7 +76,7 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 } cli_command;
 
-extern const cli_command cli_bench, cli_demo, cli_eval, cli_replay, cli_run;
+extern const cli_command cli_bench, cli_demo, cli_eval, cli_replay, cli_run, cli_trace;
 
 /* Sets the fields of `out` from argv. Returns false when the command has to end with *exit_code: help was
  * asked for, or there was an error and it has been reported. *first is the first argument after the
@@ -184,6 +185,19 @@ int cli_read_stream(const char *command, FILE *file, const char *name, cli_buffe
 int cli_check_text(const char *command, const char *name, cli_buffer *text); /* UTF-8 without NUL, not empty */
 int cli_read_text(const char *command, const char *path, cli_buffer *text);        /* a file, checked */
 int cli_read_licences(const char *command, cli_buffer *text); /* a long text that Debian systems have */
+
+/* ---- save.c ------------------------------------------------------------------------------------------- */
+
+/* A file that appears at `path` whole or not at all. Write to `file`, then keep or drop it; all zero: nothing to drop.
+ * False: an error has been printed, and nothing is left to drop. */
+typedef struct cli_saving {
+    const char *command, *path;
+    FILE *file;
+    char *temporary;
+} cli_saving;
+bool cli_save_open(cli_saving *s, const char *command, const char *path);
+bool cli_save_keep(cli_saving *s);
+void cli_save_drop(cli_saving *s);
 
 /* ---- table.c ------------------------------------------------------------------------------------------ */
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-static const char *const command = "run";
-
 int run_read_prompt(const run_options *o, cli_buffer *text)
 {
     const char *name = o->prompt ? "--prompt" : o->from_stdin ? "standard input" : o->file;
@@ -14,9 +12,9 @@ int run_read_prompt(const run_options *o, cli_buffer *text)
     } else if (o->from_stdin) {
         bool typed = cli_is_terminal(stdin) && !o->quiet;
         if (typed) fputs("reading text from the terminal; end it with Ctrl-D\n", stderr);
-        code = cli_read_stream(command, stdin, name, text);
+        code = cli_read_stream(o->command, stdin, name, text);
     } else {
-        return cli_read_text(command, o->file, text);
+        return cli_read_text(o->command, o->file, text);
     }
-    return code ? code : cli_check_text(command, name, text);
+    return code ? code : cli_check_text(o->command, name, text);
 }

@@ -1,14 +1,14 @@
-/* run_options.c - defaults of `h2okv run`, and what its options must fulfil together. */
+/* run_options.c - defaults of `h2okv run`, and what its options must fulfil together; `h2okv trace` shares them. */
 #include "run.h"
 
 #include <string.h>
 
-static const char *const command = "run";
 enum { NOT_GIVEN = -1 };
 
-void run_defaults(run_options *o)
+void run_defaults(run_options *o, const char *command)
 {
     *o = (run_options){
+        .command = command,
         .n_new = 128,
         .top_k = RUN_AUTO,
         .top_p = NOT_GIVEN,
@@ -18,22 +18,39 @@ void run_defaults(run_options *o)
     cache_defaults(&o->cache);
 }
 
+bool run_take_arguments(run_options *o, int argc, char **argv, int first)
+{
+    for (; first < argc; first++) {
+        if (strcmp(argv[first], "-") != 0) {
+            return cli_error(o->command, "unexpected argument '%s': a text goes with -p, a file with -f",
+                             argv[first]);
+        }
+        o->from_stdin = true;
+    }
+    if (o->file && strcmp(o->file, "-") == 0) {
+        if (o->from_stdin) return cli_error(o->command, "standard input is given twice");
+        o->file = NULL;
+        o->from_stdin = true;
+    }
+    return true;
+}
+
 static bool check_source(const run_options *o)
 {
     int given = (o->file != NULL) + (o->prompt != NULL) + o->from_stdin;
-    if (given == 0) return cli_error(command, "no text given: use -f FILE, -p TEXT, or - for standard input");
-    if (given > 1) return cli_error(command, "more than one text given: use one of -f FILE, -p TEXT and -");
-    if (o->prompt && !*o->prompt) return cli_error(command, "--prompt is empty: give some text");
+    if (given == 0) return cli_error(o->command, "no text given: use -f FILE, -p TEXT, or - for standard input");
+    if (given > 1) return cli_error(o->command, "more than one text given: use one of -f FILE, -p TEXT and -");
+    if (o->prompt && !*o->prompt) return cli_error(o->command, "--prompt is empty: give some text");
     return true;
 }
 
 static bool check_guide(run_options *o)
 {
-    if (o->guide_how && o->guide_text) return cli_error(command, "give --guide or --guide-text, not both");
-    if (o->guide_text && !*o->guide_text) return cli_error(command, "--guide-text is empty: give some text");
-    if (o->guide_how && !cache_parse_guide(command, o->guide_how, &o->cache.guide)) return false;
+    if (o->guide_how && o->guide_text) return cli_error(o->command, "give --guide or --guide-text, not both");
+    if (o->guide_text && !*o->guide_text) return cli_error(o->command, "--guide-text is empty: give some text");
+    if (o->guide_how && !cache_parse_guide(o->command, o->guide_how, &o->cache.guide)) return false;
     if (o->cache.guide_chunk == CACHE_AUTO || o->guide_text || o->cache.guide > 0) return true;
-    return cli_error(command, "--guide-chunk has no effect with --guide off");
+    return cli_error(o->command, "--guide-chunk has no effect with --guide off");
 }
 
 /* An option that would do nothing is refused, so that nobody believes it did something. */
@@ -43,7 +60,7 @@ static bool check_scoring(const run_options *o)
     if (o->guide_how && o->cache.guide > 0) idle = "--guide";
     if (o->guide_text) idle = "--guide-text";
     if (!idle || cache_uses_scores(o->cache.policy)) return true;
-    return cli_error(command, "%s has no effect with --policy %s, which uses no scores", idle, o->cache.policy);
+    return cli_error(o->command, "%s has no effect with --policy %s, which uses no scores", idle, o->cache.policy);
 }
 
 /* The same. */
@@ -53,7 +70,7 @@ static bool check_sampling(run_options *o)
     if (o->top_p >= 0) idle = "--top-p";
     if (o->top_k != RUN_AUTO) idle = "--top-k";
     if (o->temp <= 0 && idle) {
-        return cli_error(command,
+        return cli_error(o->command,
                          "%s has no effect at --temp 0, which takes the most likely token; add --temp", idle);
     }
     if (o->top_k == RUN_AUTO) o->top_k = 40;
@@ -65,7 +82,7 @@ static bool check_sampling(run_options *o)
 bool run_check(run_options *o)
 {
     const char *policy = o->cache.policy;
-    return check_source(o) && cache_parse_policy(command, policy, &o->cache.policy) &&
-           cache_check(command, &o->cache) && check_guide(o) && check_scoring(o) && check_sampling(o) &&
-           cache_resolve(command, &o->cache);
+    return check_source(o) && cache_parse_policy(o->command, policy, &o->cache.policy) &&
+           cache_check(o->command, &o->cache) && check_guide(o) && check_scoring(o) && check_sampling(o) &&
+           cache_resolve(o->command, &o->cache);
 }

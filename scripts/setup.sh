@@ -53,6 +53,7 @@ look() {
         need libcmocka-dev pkg-config --exists cmocka
         need clang clang --version
         clang_can_sanitize >/dev/null 2>&1 || missing="$missing $(clang_rt_package)"
+        [ "$llama" = off ] || need chromium chromium --version # looks at the page of h2okv trace
     fi
     [ "$llama" != source ] || need g++ g++ --version
 }

@@ -228,9 +228,12 @@ static int code_of(int status)
 }
 
 /* The one place where options of the program become options of the library. */
-static void convert(const cache_options *o, h2okv_options *cache, h2okv_llama_options *llama)
+static void convert(const engine *e, const cache_options *o, h2okv_options *cache, h2okv_llama_options *llama)
 {
     h2okv_options_init(cache);
+    cache->on_event = e->watch.event;
+    cache->on_mass = e->watch.mass;
+    cache->event_user = cache->mass_user = e->watch.user;
     cache->policy = o->policy;
     cache->budget = o->budget;
     cache->recent = o->recent == CACHE_AUTO ? H2OKV_AUTO : o->recent;
@@ -275,7 +278,7 @@ int engine_attach(engine *e, const cache_options *options, uint32_t threads)
     h2okv_options cache;
     h2okv_error error;
     int status;
-    convert(options, &cache, &llama);
+    convert(e, options, &cache, &llama);
     if (!fits(e, &llama, kv_type)) return CLI_USAGE;
     params.n_threads = params.n_threads_batch = (int32_t)threads;
     params.type_k = params.type_v = kv_type;
@@ -285,6 +288,12 @@ int engine_attach(engine *e, const cache_options *options, uint32_t threads)
     if (!status) return CLI_OK;
     cli_error(e->command, "%s%s%s", error.text, engine_log.error[0] ? ": " : "", engine_log.error);
     return code_of(status);
+}
+
+void engine_passed(const engine *e)
+{
+    if (!e->watch.pass) return;
+    e->watch.pass(e->watch.user, h2okv_llama_cache(e->h), (uint32_t)h2okv_llama_next_pos(e->h));
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------- */
@@ -318,16 +327,26 @@ int engine_tokenize_more(const engine *e, const char *text, size_t bytes, llama_
     return CLI_OK;
 }
 
-bool engine_piece(const engine *e, llama_token token, cli_buffer *out)
+static bool add_piece(const engine *e, llama_token token, bool special, cli_buffer *out)
 {
     int32_t room = 64, n;
     for (;;) {
         if (!cli_buffer_reserve(out, (size_t)room)) return false;
-        n = llama_token_to_piece(e->vocab, token, out->data + out->n, room, 0, false);
+        n = llama_token_to_piece(e->vocab, token, out->data + out->n, room, 0, special);
         if (n >= 0) break;
         room = -n;
     }
     out->n += (size_t)n;
     out->data[out->n] = '\0';
     return true;
+}
+
+bool engine_piece(const engine *e, llama_token token, cli_buffer *out)
+{
+    return add_piece(e, token, false, out);
+}
+
+bool engine_special(const engine *e, llama_token token, cli_buffer *out)
+{
+    return add_piece(e, token, true, out);
 }

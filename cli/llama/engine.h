@@ -10,12 +10,24 @@
 
 #include "h2okv/llama.h"
 
+/* Who wants to see what the cache does: set between engine_load and engine_attach. Any of them may be NULL. */
+typedef struct engine_watch {
+    void (*event)(void *user, const h2okv_event *event);              /* h2okv_options.on_event */
+    void (*mass)(void *user, uint32_t lane, const double *mass);      /* h2okv_options.on_mass */
+    void (*pass)(void *user, const h2okv_cache *cache, uint32_t seen); /* a pass has ended, or the budget has changed;
+                                                                         `seen` tokens have been read */
+    void (*guided)(void *user, const h2okv_cache *cache, const h2okv_llama_guide *guide); /* before and, with NULL,
+                                                                                             after guided reading */
+    void *user;
+} engine_watch;
+
 typedef struct engine {
     const char *command;             /* for messages */
     char path[4096];                 /* of the model file */
     struct llama_model *model;
     const struct llama_vocab *vocab; /* the model's */
     h2okv_llama *h;
+    engine_watch watch;
 } engine;
 
 /* Loads the model: `path`, or the default one when it is NULL. Mapped, its file's pages count as memory of this process
@@ -32,6 +44,9 @@ int engine_pin(const engine *e, h2okv_llama *h, const cache_options *options);
 /* What the options say of guided reading; tokens and n are the caller's. */
 void engine_set_guide(h2okv_llama_guide *guide, const cache_options *options);
 
+/* Tells the watch that a pass has ended. */
+void engine_passed(const engine *e);
+
 /* K and V in f16 of one cell over all layers. */
 uint64_t engine_kv_bytes_per_cell(const engine *e);
 
@@ -46,6 +61,9 @@ int engine_tokenize_more(const engine *e, const char *text, size_t bytes, llama_
 
 /* Adds the bytes of a token to `out`. False: out of memory. */
 bool engine_piece(const engine *e, llama_token token, cli_buffer *out);
+
+/* The same of a token that has no bytes of text, such as a beginning of text: its name. */
+bool engine_special(const engine *e, llama_token token, cli_buffer *out);
 
 /* The last error that llama.cpp logged, or "". */
 const char *engine_last_log(void);

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const command = "run";
-
 /* ---- The sampler -------------------------------------------------------------------------------------- */
 
 /* End tokens get a bias of minus infinity, so that no sampler can choose one. */
@@ -51,7 +49,7 @@ bool generation_start(generation *g, const run_options *options, engine *e, cons
     *g = (generation){ .options = options, .engine = e, .prompt = prompt, .n_prompt = n };
     g->first_token_s = -1;
     g->sampler = make_sampler(options, e->vocab);
-    return g->sampler || cli_error(command, "out of memory for the sampler");
+    return g->sampler || cli_error(g->options->command, "out of memory for the sampler");
 }
 
 void generation_free(generation *g)
@@ -67,6 +65,7 @@ static bool on_pass(void *user, uint32_t done, uint32_t total)
 {
     generation *g = user;
     (void)total; /* of this call */
+    engine_passed(g->engine);
     cli_progress_show(&g->progress, g->n_read + done, g->n_prompt);
     return !cli_interrupted();
 }
@@ -78,20 +77,24 @@ static void warn_past_trained(generation *g, uint32_t position)
     if (g->warned || g->options->quiet || trained <= 0 || position <= (uint32_t)trained) return;
     g->warned = true;
     cli_progress_end(&g->progress);
-    cli_warn(command, "%s tokens run past the %s that the model was trained for; what it writes may suffer",
+    cli_warn(g->options->command,
+             "%s tokens run past the %s that the model was trained for; what it writes may suffer",
              cli_thousands(last, position), cli_thousands(most, (uint64_t)trained));
 }
 
 static int decode(generation *g, const llama_token *tokens, uint32_t n)
 {
     int status = cli_interrupted() ? H2OKV_E_STOPPED : h2okv_llama_decode(g->engine->h, tokens, n);
-    if (!status) return CLI_OK;
+    if (!status) {
+        engine_passed(g->engine);
+        return CLI_OK;
+    }
     if (status == H2OKV_E_STOPPED) {
         g->stopped = STOP_INTERRUPT;
         return CLI_OK;
     }
     cli_progress_end(&g->progress);
-    cli_error(command, "at position %" PRId32 ": %s", h2okv_llama_next_pos(g->engine->h),
+    cli_error(g->options->command, "at position %" PRId32 ": %s", h2okv_llama_next_pos(g->engine->h),
               h2okv_llama_last_error(g->engine->h)->text);
     return CLI_ENGINE;
 }
@@ -116,12 +119,12 @@ static int put_text(generation *g, const char *text, size_t n)
 {
     if (g->options->json) {
         if (cli_buffer_add(&g->text, text, n)) return CLI_OK;
-        cli_error(command, "out of memory for the text");
+        cli_error(g->options->command, "out of memory for the text");
         return CLI_ENGINE;
     }
     if (fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0) return CLI_OK;
     cli_progress_end(&g->progress);
-    cli_error(command, "cannot write to standard output: %s", strerror(errno));
+    cli_error(g->options->command, "cannot write to standard output: %s", strerror(errno));
     return CLI_ENGINE;
 }
 
@@ -134,7 +137,7 @@ static int put_token(generation *g, llama_token token)
     if (whole) {
         code = put_text(g, whole, cli_utf8_take(&g->characters, g->piece.data, g->piece.n, whole));
     } else {
-        cli_error(command, "out of memory for a token's text");
+        cli_error(g->options->command, "out of memory for a token's text");
     }
     free(whole);
     return code;
@@ -155,6 +158,7 @@ static llama_token next_token(generation *g)
         g->stopped = STOP_EOS;
         return -1;
     }
+    if (g->written) g->written[g->n_new] = token;
     if (g->n_new++ == 0) g->first_token_s = now;
     g->decode_s = now - g->first_token_s;
     return token;

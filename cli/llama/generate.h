@@ -20,6 +20,7 @@ typedef struct generation {
     uint32_t n_read;      /* of its tokens, by earlier calls */
     uint32_t n_guide;     /* tokens that it was read for; 0: none */
 
+    llama_token *written; /* where to put new tokens, [options->n_new]; NULL: nowhere */
     uint32_t n_new;       /* tokens generated, without the end token */
     enum stop stopped;
     double start;         /* when the first pass began; seconds */
@@ -41,6 +42,10 @@ int generation_write(generation *g);
 bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt,
                       uint32_t n);
 void generation_free(generation *g);
+
+/* run.c: loads the model, makes tokens of the text and checks and warns what they say together; *tokens is the
+ * caller's, with room for options->n_new more. An exit code. engine_free and free in any case. */
+int run_load(const run_options *o, engine *e, const cli_buffer *text, llama_token **tokens, uint32_t *n);
 
 /* reading.c: the prompt through the model. */
 int reading_decode(generation *g, const cli_buffer *text);

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const command = "run";
 enum { MOST_AUTO_GUIDE = 64 };
 
 static int failed(generation *g, int status)
@@ -21,7 +20,7 @@ static int failed(generation *g, int status)
         return CLI_OK;
     }
     cli_progress_end(&g->progress);
-    cli_error(command, "at position %d: %s", (int)h2okv_llama_next_pos(g->engine->h),
+    cli_error(g->options->command, "at position %d: %s", (int)h2okv_llama_next_pos(g->engine->h),
               h2okv_llama_last_error(g->engine->h)->text);
     return status == H2OKV_E_INVALID ? CLI_USAGE : CLI_ENGINE;
 }
@@ -79,15 +78,28 @@ static int make_guide(const generation *g, const cli_buffer *text, h2okv_llama_g
 
 static int set_budget(generation *g, uint32_t budget, uint32_t recent)
 {
-    int status = g->options->cache.prompt_budget > 0 ? h2okv_llama_set_budget(g->engine->h, budget, recent) : H2OKV_OK;
+    int status;
+    if (g->options->cache.prompt_budget == 0) return CLI_OK;
+    status = h2okv_llama_set_budget(g->engine->h, budget, recent);
+    if (!status) engine_passed(g->engine);
     return status ? failed(g, status) : CLI_OK;
+}
+
+static int decode_guided(const engine *e, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
+{
+    const engine_watch *watch = &e->watch;
+    int status;
+    if (watch->guided) watch->guided(watch->user, h2okv_llama_cache(e->h), guide);
+    status = h2okv_llama_decode_guided(e->h, tokens, n, guide);
+    if (watch->guided) watch->guided(watch->user, h2okv_llama_cache(e->h), NULL);
+    return status;
 }
 
 static int decode(generation *g, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
 {
     int status = cli_interrupted() ? H2OKV_E_STOPPED : H2OKV_OK;
     if (status) return failed(g, status);
-    if (n > 0 && guide) status = h2okv_llama_decode_guided(g->engine->h, tokens, n, guide);
+    if (n > 0 && guide) status = decode_guided(g->engine, tokens, n, guide);
     if (n > 0 && !guide) status = h2okv_llama_decode(g->engine->h, tokens, n);
     g->n_read += n;
     return status ? failed(g, status) : CLI_OK;

@@ -10,15 +10,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static const char *const command = "run";
-
 /* Policy "full" never evicts, so everything has to have its place. */
 static bool full_policy_fits(const run_options *o, uint32_t n_prompt)
 {
     const h2okv_policy *policy = h2okv_policy_find(o->cache.policy);
     uint64_t need = (uint64_t)n_prompt + o->n_new;
     if (!policy || !(policy->flags & H2OKV_POLICY_KEEPS_ALL) || need <= o->cache.budget) return true;
-    return cli_error(command, "--policy %s keeps every token: %" PRIu32 " in the text and %" PRIu32
+    return cli_error(o->command, "--policy %s keeps every token: %" PRIu32 " in the text and %" PRIu32
                      " new ones need --budget %" PRIu64, o->cache.policy, n_prompt, o->n_new, need);
 }
 
@@ -52,6 +50,24 @@ static int generate(const run_options *o, engine *e, const cli_buffer *text, con
     return code;
 }
 
+int run_load(const run_options *o, engine *e, const cli_buffer *text, llama_token **tokens, uint32_t *n)
+{
+    llama_token *more;
+    int code = engine_load(e, o->command, o->model, o->mmap, o->verbose);
+    *tokens = NULL;
+    if (!code) code = engine_tokenize(e, text, tokens, n);
+    if (!code && !full_policy_fits(o, *n)) code = CLI_USAGE;
+    if (code) return code;
+    more = realloc(*tokens, ((size_t)*n + o->n_new) * sizeof *more);
+    if (!more) {
+        cli_error(o->command, "out of memory for %" PRIu32 " new tokens", o->n_new);
+        return CLI_ENGINE;
+    }
+    *tokens = more;
+    if (!o->quiet) cli_warn_floor(o->command, o->cache.policy, o->cache.budget, *n);
+    return CLI_OK;
+}
+
 int run_model(const run_options *o, const cli_buffer *prompt)
 {
     engine e;
@@ -59,11 +75,8 @@ int run_model(const run_options *o, const cli_buffer *prompt)
     uint32_t n = 0;
     int code;
     cli_catch_signals();
-    code = engine_load(&e, command, o->model, o->mmap, o->verbose);
+    code = run_load(o, &e, prompt, &tokens, &n);
     if (code == CLI_STOPPED) code = report_nothing(o, &e);
-    if (!code) code = engine_tokenize(&e, prompt, &tokens, &n);
-    if (!code && !full_policy_fits(o, n)) code = CLI_USAGE;
-    if (!code && !o->quiet) cli_warn_floor(command, o->cache.policy, o->cache.budget, n);
     if (!code) code = engine_attach(&e, &o->cache, o->threads);
     if (!code && o->print_config) report_config(stderr, o, &e);
     if (!code) code = generate(o, &e, prompt, tokens, n);
