@@ -107,8 +107,9 @@ static bool put_page(trace_job *t, const cli_buffer *bytes, const uint32_t *leng
     h2okv_llama_stats s;
     trace_about about = {
         .model = last_part(t->engine->path), .text_file = text_name(o), .policy = o->cache.policy,
-        .sinks = o->cache.sinks, .pool = o->cache.pool, .decay = o->cache.decay, .guide = t->n_guide, .n_pins = o->cache.n_pins,
-        .pin = (const int32_t(*)[2])pin, .stopped = t->stopped, .bytes = bytes->data, .length = length,
+        .sinks = o->cache.sinks, .pool = o->cache.pool, .decay = o->cache.decay, .guide = t->n_guide,
+        .pin = (const int32_t(*)[2])pin, .n_pins = o->cache.n_pins, .stopped = t->stopped,
+        .bytes = bytes->data, .length = length,
     };
     h2okv_llama_get_stats(t->engine->h, &s);
     about.cells = s.cells;
