@@ -74,6 +74,10 @@ static void test_room(void **state)
     h2okv_llama_get_stats(h, &stats);
     assert_true(stats.budget == BUDGET && stats.ubatch == 212 && stats.cells == 512);
     h2okv_llama_free(h);
+    h = make(300);
+    h2okv_llama_get_stats(h, &stats);
+    assert_true(stats.cells >= 300 + UBATCH);
+    h2okv_llama_free(h);
 }
 
 static void test_budgets_go_up_and_down(void **state)

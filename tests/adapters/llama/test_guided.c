@@ -319,7 +319,13 @@ static void test_nan_leaves_nothing(void **state)
         synth_assert_failed(h, status, H2OKV_E_NAN, "weights", "");
         assert_int_equal(h2okv_llama_next_pos(h), 80);
         assert_int_equal(synth_recent(h), RECENT);
-        assert_true(synth_same_books(h, straight));
+        assert_nearly_same_books(h, straight);
+        /* A pass too short to write over the cells of the one that failed: masked, but not harmless if NaN. */
+        assert_int_equal(h2okv_llama_decode(h, text, 1), H2OKV_OK);
+        assert_int_equal(h2okv_llama_trim(h, 80, NULL), H2OKV_OK);
+        assert_int_equal(h2okv_llama_decode(straight, text, 1), H2OKV_OK);
+        assert_int_equal(h2okv_llama_trim(straight, 80, NULL), H2OKV_OK);
+        assert_nearly_same_books(h, straight);
     }
     assert_int_equal(h2okv_llama_decode_guided(h, text + 80, 80, &guide), H2OKV_OK);
     assert_int_equal(h2okv_llama_decode_guided(straight, text + 80, 80, &guide), H2OKV_OK);
