@@ -1,42 +1,18 @@
 /*
  * cmd_replay.c - `h2okv replay`: recorded attention through the cache, told or checked.
  *
- *   trace_next -> admit -> observe (each lane) -> plan -> the engine below applies it -> commit -> told
+ *   trace_next -> admit -> observe (each lane) -> plan -> the engine below applies it -> commit -> replay_tell.c
  *
  * The engine is a table of positions, [lane][cell]; after each step it has to agree with the cache's books.
  */
-#include "trace.h"
-
-#include "h2okv/h2okv.h"
+#include "replay.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const command = "replay";
-
-typedef struct replay_options {
-    bool check, json;
-} replay_options;
-
-typedef struct replay {
-    replay_options options;
-    trace_reader trace;
-    uint32_t most_new, cells;
-    h2okv_cache *cache;
-    int32_t *engine;    /* [lanes][cells], the position whose K and V lie there; -1: none */
-    uint32_t *free_cell; /* [n_free] */
-    uint32_t n_free;
-    uint32_t *column;   /* [cells], the cell of each column */
-    int32_t *pos;       /* [cells], one lane's kept positions */
-    double *score;      /* [cells] */
-    int32_t *came;      /* [cells], positions that came with a step */
-    int32_t *went;      /* [lanes][most_new], positions that a step drove out */
-    uint32_t *n_went;   /* [lanes] */
-    json_t *difference; /* of --check, or NULL */
-} replay;
 
 /* ---- Set-up ------------------------------------------------------------------------------------------- */
 
@@ -53,7 +29,9 @@ static int look_through(replay *r, const char *path)
     int more;
     if (!trace_open(&r->trace, path, r->options.check)) return trace_failed(r);
     while ((more = trace_next(&r->trace)) == 1) {
-        if (r->trace.step.n_new > r->most_new) r->most_new = r->trace.step.n_new;
+        const trace_step *s = &r->trace.step;
+        if (s->n_new + s->n_probe > r->most_new) r->most_new = s->n_new + s->n_probe;
+        if (r->trace.budget > r->most_budget) r->most_budget = r->trace.budget;
     }
     if (more < 0) return trace_failed(r);
     if (r->trace.steps == 0) {
@@ -63,11 +41,12 @@ static int look_through(replay *r, const char *path)
     return trace_rewind(&r->trace) ? CLI_OK : trace_failed(r);
 }
 
-/* A lane gives up at most as many tokens as came. */
+/* A probe that goes again is no token of the text. */
 static void on_event(void *user, const h2okv_event *event)
 {
     replay *r = user;
-    r->went[(size_t)event->lane * r->most_new + r->n_went[event->lane]++] = event->pos;
+    if (event->kind != H2OKV_EVENT_EVICT) return;
+    r->went[(size_t)event->lane * r->cells + r->n_went[event->lane]++] = event->pos;
 }
 
 static h2okv_options cache_options(replay *r)
@@ -83,7 +62,10 @@ static h2okv_options cache_options(replay *r)
     o.decay = h->decay;
     o.count_self = h->count_self;
     o.heads = h->shared ? H2OKV_HEADS_MEAN : H2OKV_HEADS_SUM;
-    o.cells = o.budget + r->most_new;
+    o.policy = h->policy;
+    o.pool = h->pool;
+    o.seed = h->seed;
+    o.cells = r->most_budget + r->most_new;
     o.on_event = on_event;
     o.event_user = r;
     return o;
@@ -105,7 +87,7 @@ static int make_engine(replay *r)
     r->pos = malloc(cells * sizeof *r->pos);
     r->score = malloc(cells * sizeof *r->score);
     r->came = malloc(cells * sizeof *r->came);
-    r->went = malloc(lanes * r->most_new * sizeof *r->went);
+    r->went = malloc(all * sizeof *r->went);
     r->n_went = malloc(lanes * sizeof *r->n_went);
     if (!r->engine || !r->free_cell || !r->column || !r->pos || !r->score || !r->came || !r->went ||
         !r->n_went) {
@@ -129,6 +111,13 @@ static int make_cache(replay *r)
         cli_error(command, "%s: the header's options are refused: %s", r->trace.path, error.text);
         return error.status == H2OKV_E_NOMEM ? CLI_ENGINE : CLI_INPUT;
     }
+    for (uint32_t i = 0; i < r->trace.header.n_pins; i++) {
+        const int32_t *pin = r->trace.header.pin[i];
+        if (h2okv_cache_pin(r->cache, pin[0], pin[1], &error)) {
+            cli_error(command, "%s: the header's pins are refused: %s", r->trace.path, error.text);
+            return CLI_INPUT;
+        }
+    }
     r->cells = o.cells;
     return make_engine(r);
 }
@@ -141,25 +130,73 @@ static int engine_failed(const replay *r, const char *call, int status)
     return CLI_ENGINE;
 }
 
+/* What changes before a step: see docs/trace-format.md. */
+static int change(replay *r)
+{
+    const trace_step *s = &r->trace.step;
+    h2okv_options now;
+    h2okv_error error;
+    if (s->spread > 0) h2okv_cache_spread(r->cache, s->spread);
+    if (s->pool != TRACE_SAME) h2okv_cache_set_pool(r->cache, s->pool);
+    if (s->budget == TRACE_SAME && s->recent == TRACE_SAME) return CLI_OK;
+    h2okv_cache_get_options(r->cache, &now);
+    if (h2okv_cache_set_budget(r->cache, r->trace.budget, s->recent == TRACE_SAME ? now.recent : s->recent, &error)) {
+        cli_error(command, "%s:%" PRIu64 ": refused: %s", r->trace.path, r->trace.line, error.text);
+        return CLI_INPUT;
+    }
+    return CLI_OK;
+}
+
 static int admit(replay *r)
 {
     const trace_step *s = &r->trace.step;
-    uint32_t lanes = r->trace.header.lanes, *cell = r->free_cell + r->n_free - s->n_new;
+    uint32_t lanes = r->trace.header.lanes, n = s->n_new + s->n_probe, *cell = r->free_cell + r->n_free - n;
     int32_t first = (int32_t)(r->trace.tokens - s->n_new);
     int status;
-    for (uint32_t i = 0; i < s->n_new / 2; i++) { /* the lowest cell for the first token */
+    for (uint32_t i = 0; i < n / 2; i++) { /* the lowest cell for the first token */
         uint32_t t = cell[i];
-        cell[i] = cell[s->n_new - 1 - i];
-        cell[s->n_new - 1 - i] = t;
+        cell[i] = cell[n - 1 - i];
+        cell[n - 1 - i] = t;
     }
-    for (uint32_t i = 0; i < s->n_new; i++) r->came[i] = first + (int32_t)i;
-    status = h2okv_cache_admit(r->cache, cell, r->came, s->n_new);
+    for (uint32_t i = 0; i < n; i++) r->came[i] = first + (int32_t)i;
+    status = h2okv_cache_admit(r->cache, cell, r->came, n);
     if (status) return engine_failed(r, "admit", status);
     for (uint32_t lane = 0; lane < lanes; lane++) {
-        for (uint32_t i = 0; i < s->n_new; i++) r->engine[(size_t)lane * r->cells + cell[i]] = r->came[i];
+        for (uint32_t i = 0; i < n; i++) r->engine[(size_t)lane * r->cells + cell[i]] = r->came[i];
     }
-    r->n_free -= s->n_new;
-    return CLI_OK;
+    r->n_free -= n;
+    status = s->n_probe > 0 ? h2okv_cache_probe(r->cache, s->n_probe) : H2OKV_OK;
+    return status ? engine_failed(r, "probe", status) : CLI_OK;
+}
+
+/* A mass is double and weights are float: three floats add up to it exactly. They are the newest query's, which has
+ * weight 1 whatever the decay and the probe, in three heads; all other rows are 0. */
+enum { MASS_HEADS = 3 };
+
+static bool clear_rows(replay *r)
+{
+    const trace_step *s = &r->trace.step;
+    size_t n = (size_t)MASS_HEADS * (s->n_new + s->n_probe) * s->columns;
+    free(r->rows);
+    r->rows = calloc(n, sizeof *r->rows);
+    return r->rows || cli_error(command, "out of memory for a step of %zu weights", n);
+}
+
+static h2okv_weights mass_weights(replay *r, uint32_t lane)
+{
+    const trace_step *s = &r->trace.step;
+    uint32_t queries = s->n_new + s->n_probe;
+    size_t per_head = (size_t)queries * s->columns;
+    const double *mass = s->mass + (size_t)lane * s->columns;
+    for (uint32_t c = 0; c < s->columns; c++) {
+        double left = mass[c];
+        for (uint32_t h = 0; h < MASS_HEADS; h++) {
+            float part = (float)left;
+            r->rows[h * per_head + (queries - 1) * (size_t)s->columns + c] = part;
+            left -= (double)part;
+        }
+    }
+    return (h2okv_weights){ MASS_HEADS, queries, s->columns, r->rows, per_head, s->columns, r->column };
 }
 
 /* The trace's columns go by position; each lane says in which cell that position lies. */
@@ -168,11 +205,15 @@ static int observe(replay *r)
     const trace_step *s = &r->trace.step;
     const trace_header *h = &r->trace.header;
     size_t per_head = (size_t)s->n_new * s->columns;
+    if (h->mass && s->has_weights && !clear_rows(r)) return CLI_ENGINE;
     for (uint32_t lane = 0; lane < h->lanes; lane++) {
         h2okv_weights w = { h->group, s->n_new, s->columns, NULL, per_head, s->columns, r->column };
         int status;
         h2okv_cache_kept(r->cache, lane, NULL, NULL, r->column);
-        if (s->has_weights) {
+        if (s->has_weights && h->mass) {
+            w = mass_weights(r, lane);
+            status = h2okv_cache_observe(r->cache, lane, &w);
+        } else if (s->has_weights) {
             w.data = s->weights + (size_t)lane * h->group * per_head;
             status = h2okv_cache_observe(r->cache, lane, &w);
         } else {
@@ -194,6 +235,16 @@ static void apply(replay *r, const h2okv_plan *plan)
         for (size_t lane = 0; lane < r->trace.header.lanes; lane++) r->engine[lane * r->cells + cell] = -1;
         r->free_cell[r->n_free++] = cell;
     }
+}
+
+static int drop_probe(replay *r)
+{
+    const h2okv_plan *plan;
+    int status = h2okv_cache_trim(r->cache, (int32_t)r->trace.tokens, &plan);
+    if (status) return engine_failed(r, "trim", status);
+    apply(r, plan);
+    status = h2okv_cache_commit(r->cache, plan);
+    return status ? engine_failed(r, "commit", status) : CLI_OK;
 }
 
 static int evict(replay *r)
@@ -227,13 +278,16 @@ static int agree(replay *r)
 static int one_step(replay *r)
 {
     int code;
-    if (r->trace.step.n_new > r->most_new || r->trace.step.n_new > r->n_free) {
+    uint32_t n = r->trace.step.n_new + r->trace.step.n_probe;
+    if (n > r->most_new || n > r->n_free || r->trace.budget > r->most_budget) {
         cli_error(command, "%s:%" PRIu64 ": the file changed while it was read", r->trace.path,
                   r->trace.line);
         return CLI_INPUT;
     }
-    code = admit(r);
-    if (!code) code = observe(r);
+    code = change(r);
+    if (!code && n > 0) code = admit(r);
+    if (!code && n > 0) code = observe(r);
+    if (!code && r->trace.step.n_probe > 0) code = drop_probe(r);
     if (!code) code = evict(r);
     if (!code) code = agree(r);
     return code;
@@ -245,20 +299,6 @@ static int one_step(replay *r)
 static bool same_score(double want, double got)
 {
     return fabs(want - got) <= 1e-4 * fabs(want) + 1e-9;
-}
-
-static json_t *list_of_positions(const int32_t *pos, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_integer(pos[i]));
-    return list;
-}
-
-static json_t *list_of_scores(const double *score, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_real(score[i]));
-    return list;
 }
 
 static int differ(replay *r, uint32_t lane, const char *field, const char *want, const char *got)
@@ -299,127 +339,19 @@ static int check_step(replay *r)
     return code;
 }
 
-/* ---- The account -------------------------------------------------------------------------------------- */
-
-static void tell_header(const replay *r)
-{
-    const trace_header *h = &r->trace.header;
-    printf("%s\n%" PRIu32 " head%s in %" PRIu32 " lane%s, budget %" PRIu32 " = %" PRIu32 " recent + %" PRIu32
-           " heavy",
-           r->trace.path, h->heads, h->heads == 1 ? "" : "s", h->lanes, h->lanes == 1 ? "" : "s",
-           h->recent + h->heavy, h->recent, h->heavy);
-    if (h->sinks) printf(" (%" PRIu32 " of them sinks)", h->sinks);
-    if (h->grace) printf(", grace %" PRIu32, h->grace);
-    if (h->decay < 1) printf(", decay %g", h->decay);
-    printf("\n\n  step  came          live  went%s\n", h->lanes > 1 ? " (lane 0 | lane 1 | ...)" : "");
-}
-
-static int by_position(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* "7 | 7 | 8", what each lane gave up; "" when nothing went. */
-static void put_went(const replay *r, char *out, size_t size)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (uint32_t lane = 0; lane < r->trace.header.lanes && r->n_went[0] && used + 10 < size; lane++) {
-        int32_t *went = r->went + (size_t)lane * r->most_new;
-        if (lane) used += (size_t)snprintf(out + used, size - used, " | ");
-        qsort(went, r->n_went[lane], sizeof *went, by_position);
-        used += strlen(cli_ranges(out + used, size - used, went, r->n_went[lane]));
-    }
-}
-
-static void tell_step(const replay *r)
-{
-    char came[32], went[256];
-    int room = cli_width(stdout) - 28;
-    put_went(r, went, room > 10 && room < (int)sizeof went ? (size_t)room : sizeof went);
-    cli_ranges(came, sizeof came, r->came, r->trace.step.n_new);
-    printf("%6" PRIu64 "  %-12s %5" PRIu32 "  %s\n", r->trace.steps, came, h2okv_cache_live(r->cache), went);
-}
-
-/* What a lane holds, with bars; of a long one the highest scores are what matters, so only ranges for it. */
-static void tell_lane(replay *r, uint32_t lane)
-{
-    enum { MOST_ROWS = 40 };
-    const trace_header *h = &r->trace.header;
-    uint32_t n = h2okv_cache_kept(r->cache, lane, r->pos, r->score, NULL);
-    cli_token tokens[MOST_ROWS];
-    char kept[1024];
-    printf("\nlane %" PRIu32 " keeps {%s}\n", lane, cli_ranges(kept, sizeof kept, r->pos, n));
-    if (n > MOST_ROWS) return;
-    for (uint32_t i = 0; i < n; i++) {
-        bool recent = n - i <= h->recent, sink = r->pos[i] < (int32_t)h->sinks;
-        tokens[i] = (cli_token){ r->pos[i], r->score[i], recent ? CLI_RECENT : sink ? CLI_SINK : CLI_HEAVY,
-                                 NULL };
-    }
-    cli_print_tokens(stdout, tokens, n, 40);
-}
-
-static void tell_end(replay *r)
-{
-    h2okv_cache_stats stats;
-    char tokens[32], evicted[32];
-    for (uint32_t lane = 0; lane < r->trace.header.lanes; lane++) tell_lane(r, lane);
-    h2okv_cache_get_stats(r->cache, &stats);
-    printf("\n%s tokens in %" PRIu64 " steps; each lane holds %" PRIu32 ", held at most %" PRIu32
-           " and gave up %s\n",
-           cli_thousands(tokens, stats.admitted), r->trace.steps, stats.live, stats.peak_live,
-           cli_thousands(evicted, stats.evicted));
-}
-
-static json_t *result(replay *r, int code)
-{
-    h2okv_cache_stats stats;
-    json_t *kept = json_array(), *scores = json_array();
-    for (uint32_t lane = 0; lane < r->trace.header.lanes; lane++) {
-        uint32_t n = h2okv_cache_kept(r->cache, lane, r->pos, r->score, NULL);
-        json_array_append_new(kept, list_of_positions(r->pos, n));
-        json_array_append_new(scores, list_of_scores(r->score, n));
-    }
-    h2okv_cache_get_stats(r->cache, &stats);
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:o*, s:o, s:o}", "file",
-                     r->trace.path, "mode", r->trace.header.shared ? "shared" : "per-head", "lanes",
-                     (json_int_t)r->trace.header.lanes, "budget",
-                     (json_int_t)(r->trace.header.recent + r->trace.header.heavy), "recent",
-                     (json_int_t)r->trace.header.recent, "steps", (json_int_t)r->trace.steps, "tokens",
-                     (json_int_t)stats.admitted, "live", (json_int_t)stats.live, "peak_live",
-                     (json_int_t)stats.peak_live, "evicted", (json_int_t)stats.evicted, "moves",
-                     (json_int_t)stats.moves, "check",
-                     !r->options.check ? NULL : code ? "failed" : "passed", "difference", r->difference,
-                     "kept", kept, "scores", scores);
-}
-
-static int tell_json(replay *r, int code)
-{
-    json_t *object = result(r, code);
-    r->difference = NULL; /* the object owns it */
-    if (!object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(17))) {
-        cli_error(command, "out of memory for the JSON result");
-        code = CLI_ENGINE;
-    }
-    json_decref(object);
-    putchar('\n');
-    return code;
-}
-
 /* ---- The command -------------------------------------------------------------------------------------- */
 
 static int replay_steps(replay *r)
 {
     bool account = !r->options.check && !r->options.json;
     int more, code = CLI_OK;
-    if (account) tell_header(r);
+    if (account) replay_tell_header(r);
     while (!code && (more = trace_next(&r->trace)) != 0) {
         code = more < 0 ? trace_failed(r) : one_step(r);
-        if (!code && account) tell_step(r);
+        if (!code && account) replay_tell_step(r);
         if (!code && r->options.check) code = check_step(r);
     }
-    if (!code && account) tell_end(r);
+    if (!code && account) replay_tell_end(r);
     return code;
 }
 
@@ -428,7 +360,7 @@ static int replay_file(replay *r, const char *path)
     int code = look_through(r, path);
     if (!code) code = make_cache(r);
     if (!code) code = replay_steps(r);
-    if (r->options.json && (code == CLI_OK || code == CLI_CHECK)) return tell_json(r, code);
+    if (r->options.json && (code == CLI_OK || code == CLI_CHECK)) return replay_tell_json(r, code);
     if (r->options.check && !code) {
         printf("%s: %" PRIu64 " steps, %" PRIu32 " lane%s: every kept set and score is as recorded\n", path,
                r->trace.steps, r->trace.header.lanes, r->trace.header.lanes == 1 ? "" : "s");
@@ -448,6 +380,7 @@ static void release(replay *r)
     free(r->came);
     free(r->went);
     free(r->n_went);
+    free(r->rows);
     json_decref(r->difference);
 }
 

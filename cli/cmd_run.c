@@ -18,6 +18,7 @@ static const cli_option options[] = {
     RUN_CHOICE_ROWS(0),
 
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Output" },
+    { CLI_TEXT, 0, "trace", offsetof(run_options, trace), 0, 0, NULL, "FILE", "record each pass for `h2okv replay`" },
     { CLI_FLAG, 0, "json", FIELD(json), 0, 0, NULL, NULL, "text and report as one JSON object" },
     { CLI_FLAG, 'q', "quiet", FIELD(quiet), 0, 0, NULL, NULL, "no report, progress or warnings" },
     { CLI_FLAG, 0, "print-config", FIELD(print_config), 0, 0, NULL, NULL,

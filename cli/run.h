@@ -23,6 +23,7 @@ typedef struct run_options {
 
     uint32_t threads;
     bool mmap;                       /* map the model file instead of reading it */
+    const char *trace;               /* where to record it; NULL: nowhere */
     bool json, quiet, verbose, print_config;
 } run_options;
 

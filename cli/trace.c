@@ -3,28 +3,19 @@
  *
  * Anything unknown or misshapen is an error with its line number: a misspelt key must not pass unseen.
  */
-#include "trace.h"
+#include "trace_parts.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#define MOST_HEADS 1024u
-#define MOST_TOKENS (1u << 20) /* in a budget or a step */
-#define MOST_GRACE 65536       /* what the cache takes */
-
 /* ---- Errors ------------------------------------------------------------------------------------------- */
 
-static bool fail(trace_reader *r, int exit_code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* "FILE:LINE: message"; returns false. */
-static bool fail(trace_reader *r, int exit_code, const char *format, ...)
+bool trace_fail(trace_reader *r, int exit_code, const char *format, ...)
 {
     va_list arguments;
     int n = r->line ? snprintf(r->error, sizeof r->error, "%.200s:%" PRIu64 ": ", r->path, r->line)
@@ -36,7 +27,7 @@ static bool fail(trace_reader *r, int exit_code, const char *format, ...)
     return false;
 }
 
-static const char *type_name(const json_t *value)
+const char *trace_type_name(const json_t *value)
 {
     if (!value) return "nothing";
     switch (json_typeof(value)) {
@@ -52,8 +43,7 @@ static const char *type_name(const json_t *value)
 
 /* ---- Lines -------------------------------------------------------------------------------------------- */
 
-/* The next line as a JSON object; NULL at the end of the file or on an error, told by r->exit_code. */
-static json_t *read_line(trace_reader *r)
+json_t *trace_read_line(trace_reader *r)
 {
     json_error_t why;
     json_t *object;
@@ -62,25 +52,25 @@ static json_t *read_line(trace_reader *r)
     n = getline(&r->text, &r->text_room, r->file);
     if (n < 0) {
         if (ferror(r->file) || errno == ENOMEM) {
-            fail(r, CLI_INPUT, "cannot read: %s", strerror(errno ? errno : EIO));
+            trace_fail(r, CLI_INPUT, "cannot read: %s", strerror(errno ? errno : EIO));
         }
         return NULL;
     }
     r->line++;
     object = json_loadb(r->text, (size_t)n, JSON_REJECT_DUPLICATES, &why);
     if (!object) {
-        fail(r, CLI_INPUT, "not JSON: %s (column %d)", why.text, why.column);
+        trace_fail(r, CLI_INPUT, "not JSON: %s (column %d)", why.text, why.column);
         return NULL;
     }
     if (!json_is_object(object)) {
-        fail(r, CLI_INPUT, "a line has to be an object, this one is %s", type_name(object));
+        trace_fail(r, CLI_INPUT, "a line has to be an object, this one is %s", trace_type_name(object));
         json_decref(object);
         return NULL;
     }
     return object;
 }
 
-static bool known_keys(trace_reader *r, json_t *object, const char *const *keys, size_t n)
+bool trace_known_keys(trace_reader *r, json_t *object, const char *const *keys, size_t n)
 {
     const char *key;
     json_t *value;
@@ -89,115 +79,40 @@ static bool known_keys(trace_reader *r, json_t *object, const char *const *keys,
         size_t i = 0;
         while (i < n && strcmp(key, keys[i]) != 0) i++;
         if (i == n) {
-            return fail(r, CLI_INPUT, "unknown field \"%.40s\"%s%s%s", key, near ? "; did you mean \"" : "",
+            return trace_fail(r, CLI_INPUT, "unknown field \"%.40s\"%s%s%s", key, near ? "; did you mean \"" : "",
                         near ? near : "", near ? "\"?" : "");
         }
     }
     return true;
 }
 
-/* ---- The header --------------------------------------------------------------------------------------- */
-
-static bool header_count(trace_reader *r, json_t *object, const char *key, bool required, uint32_t min,
-                         uint32_t max, uint32_t *out)
+bool trace_count(trace_reader *r, const json_t *object, const char *in, const char *key, bool required, uint32_t min,
+                 uint32_t max, uint32_t *out)
 {
     json_t *value = json_object_get(object, key);
     json_int_t n = json_integer_value(value);
     if (!value && !required) return true;
-    if (!value) return fail(r, CLI_INPUT, "header: \"%s\" is missing", key);
+    if (!value) return trace_fail(r, CLI_INPUT, "%s\"%s\" is missing", in, key);
     if (!json_is_integer(value)) {
-        return fail(r, CLI_INPUT, "header: \"%s\" has to be a whole number, not %s", key, type_name(value));
+        return trace_fail(r, CLI_INPUT, "%s\"%s\" has to be a whole number, not %s", in, key, trace_type_name(value));
     }
     if (n < (json_int_t)min || n > (json_int_t)max) {
-        return fail(r, CLI_INPUT,
-                    "header: \"%s\" is %" JSON_INTEGER_FORMAT ", it has to be %" PRIu32 " to %" PRIu32,
-                    key, n, min, max);
+        return trace_fail(r, CLI_INPUT,
+                          "%s\"%s\" is %" JSON_INTEGER_FORMAT ", it has to be %" PRIu32 " to %" PRIu32, in, key, n,
+                          min, max);
     }
     *out = (uint32_t)n;
     return true;
 }
 
-static bool header_kind(trace_reader *r, json_t *object)
-{
-    const char *format = json_string_value(json_object_get(object, "format"));
-    const char *mode = json_string_value(json_object_get(object, "mode"));
-    json_t *version = json_object_get(object, "version");
-    if (!format || strcmp(format, "h2okv-trace") != 0) {
-        return fail(r, CLI_INPUT, "not a trace: the first line needs \"format\": \"h2okv-trace\"");
-    }
-    if (!json_is_integer(version) || json_integer_value(version) != 1) {
-        char *text = version ? json_dumps(version, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-        fail(r, CLI_INPUT, "header: \"version\" is %.40s; this program reads version 1",
-             text ? text : "missing");
-        free(text);
-        return false;
-    }
-    if (!mode || (strcmp(mode, "shared") != 0 && strcmp(mode, "per-head") != 0)) {
-        return fail(r, CLI_INPUT, "header: \"mode\" is %s%.40s%s; it has to be \"shared\" or \"per-head\"",
-                    mode ? "\"" : "", mode ? mode : "missing or no string", mode ? "\"" : "");
-    }
-    r->header.shared = strcmp(mode, "shared") == 0;
-    return true;
-}
-
-static bool header_rest(trace_reader *r, json_t *object)
-{
-    trace_header *h = &r->header;
-    json_t *self = json_object_get(object, "count_self"), *decay = json_object_get(object, "decay");
-    if (!json_is_boolean(self)) return fail(r, CLI_INPUT, "header: \"count_self\" has to be true or false");
-    h->count_self = json_is_true(self);
-    if (decay) {
-        if (!json_is_number(decay) || !(json_number_value(decay) > 0) || json_number_value(decay) > 1) {
-            return fail(r, CLI_INPUT, "header: \"decay\" has to be above 0 and at most 1");
-        }
-        h->decay = json_number_value(decay);
-    }
-    if (h->recent + h->heavy == 0) return fail(r, CLI_INPUT, "header: recent + heavy has to be at least 1");
-    if (h->sinks > h->heavy) {
-        return fail(r, CLI_INPUT, "header: \"sinks\" %" PRIu32 " count in \"heavy\" %" PRIu32 " and are more",
-                    h->sinks, h->heavy);
-    }
-    if (h->shared) {
-        if (json_object_get(object, "group")) {
-            return fail(r, CLI_INPUT, "header: \"group\" is for mode per-head");
-        }
-        h->group = h->heads;
-    } else if (h->heads % h->group) {
-        return fail(r, CLI_INPUT, "header: \"heads\" %" PRIu32 " is no multiple of \"group\" %" PRIu32,
-                    h->heads, h->group);
-    }
-    h->lanes = h->heads / h->group;
-    return true;
-}
-
-static bool read_header(trace_reader *r)
-{
-    static const char *const keys[] = { "format", "version", "mode", "heads", "group", "recent", "heavy",
-                                        "sinks", "grace", "count_self", "decay", "meta" };
-    trace_header *h = &r->header;
-    json_t *object = read_line(r);
-    bool ok;
-    if (!object) return r->exit_code ? false : fail(r, CLI_INPUT, "the file is empty");
-    *h = (trace_header){ .group = 1, .decay = 1 };
-    ok = header_kind(r, object) && known_keys(r, object, keys, sizeof keys / sizeof keys[0]) &&
-         header_count(r, object, "heads", true, 1, MOST_HEADS, &h->heads) &&
-         header_count(r, object, "group", false, 1, MOST_HEADS, &h->group) &&
-         header_count(r, object, "recent", true, 0, MOST_TOKENS, &h->recent) &&
-         header_count(r, object, "heavy", true, 0, MOST_TOKENS, &h->heavy) &&
-         header_count(r, object, "sinks", false, 0, MOST_TOKENS, &h->sinks) &&
-         header_count(r, object, "grace", false, 0, MOST_GRACE, &h->grace) && header_rest(r, object);
-    json_decref(object);
-    return ok;
-}
-
 /* ---- Room --------------------------------------------------------------------------------------------- */
 
-static bool grow(trace_reader *r, void **array, size_t *room, size_t n, size_t element)
+bool trace_grow(trace_reader *r, void **array, size_t *room, size_t n, size_t element)
 {
     void *bigger;
     if (n <= *room) return true;
     bigger = n > SIZE_MAX / element ? NULL : realloc(*array, n * element);
-    if (!bigger) return fail(r, CLI_ENGINE, "out of memory for a step of %zu numbers", n);
+    if (!bigger) return trace_fail(r, CLI_ENGINE, "out of memory for a step of %zu numbers", n);
     *array = bigger;
     *room = n;
     return true;
@@ -207,27 +122,28 @@ static bool make_room_for_weights(trace_reader *r)
 {
     trace_step *s = &r->step;
     uint64_t n = (uint64_t)r->header.heads * s->n_new * s->columns;
-    if (n > SIZE_MAX) return fail(r, CLI_ENGINE, "out of memory for a step of %" PRIu64 " weights", n);
-    return grow(r, (void **)&s->weights, &r->weights_room, (size_t)n, sizeof *s->weights);
+    if (n > SIZE_MAX) return trace_fail(r, CLI_ENGINE, "out of memory for a step of %" PRIu64 " weights", n);
+    return trace_grow(r, (void **)&s->weights, &r->weights_room, (size_t)n, sizeof *s->weights);
 }
 
 static bool make_room_for_kept(trace_reader *r)
 {
     trace_step *s = &r->step;
-    size_t n = (size_t)r->header.lanes * s->n_kept, scores_room = r->kept_room; /* the two grow together */
-    return grow(r, (void **)&s->scores, &scores_room, n, sizeof *s->scores) &&
-           grow(r, (void **)&s->kept, &r->kept_room, n, sizeof *s->kept);
+    size_t n = (size_t)r->header.lanes * (s->n_kept > 0 ? s->n_kept : 1);
+    size_t scores_room = r->kept_room; /* the two grow together */
+    return trace_grow(r, (void **)&s->scores, &scores_room, n, sizeof *s->scores) &&
+           trace_grow(r, (void **)&s->kept, &r->kept_room, n, sizeof *s->kept);
 }
 
 /* ---- Weights ------------------------------------------------------------------------------------------ */
 
-static bool is_list(trace_reader *r, const json_t *value, size_t n, const char *where)
+bool trace_is_list(trace_reader *r, const json_t *value, size_t n, const char *where)
 {
     if (!json_is_array(value)) {
-        return fail(r, CLI_INPUT, "%s has to be a list, not %s", where, type_name(value));
+        return trace_fail(r, CLI_INPUT, "%s has to be a list, not %s", where, trace_type_name(value));
     }
     if (json_array_size(value) != n) {
-        return fail(r, CLI_INPUT, "%s has %zu entries, it needs %zu", where, json_array_size(value), n);
+        return trace_fail(r, CLI_INPUT, "%s has %zu entries, it needs %zu", where, json_array_size(value), n);
     }
     return true;
 }
@@ -239,21 +155,21 @@ static bool read_row(trace_reader *r, const json_t *row, uint32_t head, uint32_t
     uint32_t before = s->columns - s->n_new, given = r->header.shared ? before : s->columns;
     char where[64];
     snprintf(where, sizeof where, "weights[%" PRIu32 "][%" PRIu32 "]", head, q);
-    if (!is_list(r, row, given, where)) return false;
+    if (!trace_is_list(r, row, given, where)) return false;
     memset(out, 0, s->columns * sizeof *out);
     for (uint32_t c = 0; c < given; c++) {
         const json_t *value = json_array_get(row, c);
         if (!json_is_number(value)) {
-            return fail(r, CLI_INPUT, "%s[%" PRIu32 "] has to be a number, not %s", where, c,
-                        type_name(value));
+            return trace_fail(r, CLI_INPUT, "%s[%" PRIu32 "] has to be a number, not %s", where, c,
+                        trace_type_name(value));
         }
         out[c] = (float)json_number_value(value);
         if (!isfinite(out[c])) {
-            return fail(r, CLI_INPUT, "%s[%" PRIu32 "] is too large for a weight", where, c);
+            return trace_fail(r, CLI_INPUT, "%s[%" PRIu32 "] is too large for a weight", where, c);
         }
-        if (out[c] < 0) return fail(r, CLI_INPUT, "%s[%" PRIu32 "] is negative", where, c);
+        if (out[c] < 0) return trace_fail(r, CLI_INPUT, "%s[%" PRIu32 "] is negative", where, c);
         if (c > before + q && out[c] > 0) {
-            return fail(r, CLI_INPUT, "%s[%" PRIu32 "] is attention to a later token", where, c);
+            return trace_fail(r, CLI_INPUT, "%s[%" PRIu32 "] is attention to a later token", where, c);
         }
     }
     return true;
@@ -268,10 +184,10 @@ static bool read_head(trace_reader *r, const json_t *list, uint32_t head)
     bool nested = json_is_array(json_array_get(list, 0));
     snprintf(where, sizeof where, "weights[%" PRIu32 "]", head);
     if (!json_is_array(list)) {
-        return fail(r, CLI_INPUT, "%s has to be a list, not %s", where, type_name(list));
+        return trace_fail(r, CLI_INPUT, "%s has to be a list, not %s", where, trace_type_name(list));
     }
     if (s->n_new == 1 && !nested) return read_row(r, list, head, 0, out);
-    if (!is_list(r, list, s->n_new, where)) return false;
+    if (!trace_is_list(r, list, s->n_new, where)) return false;
     for (uint32_t q = 0; q < s->n_new; q++) {
         if (!read_row(r, json_array_get(list, q), head, q, out + (size_t)q * s->columns)) return false;
     }
@@ -280,12 +196,12 @@ static bool read_head(trace_reader *r, const json_t *list, uint32_t head)
 
 static bool read_weights(trace_reader *r, const json_t *list)
 {
-    if (!list) return fail(r, CLI_INPUT, "\"weights\" is missing");
+    if (!list) return trace_fail(r, CLI_INPUT, "\"weights\" is missing");
     r->step.has_weights = !json_is_null(list);
     if (!r->step.has_weights) return true;
-    if (!is_list(r, list, r->header.heads, "weights")) return false;
+    if (!trace_is_list(r, list, r->header.heads, "weights")) return false;
     /* The file has to hold as many rows as "new" says before memory is taken for them. */
-    if (r->step.n_new > 1 && !is_list(r, json_array_get(list, 0), r->step.n_new, "weights[0]")) return false;
+    if (r->step.n_new > 1 && !trace_is_list(r, json_array_get(list, 0), r->step.n_new, "weights[0]")) return false;
     if (!make_room_for_weights(r)) return false;
     for (uint32_t h = 0; h < r->header.heads; h++) {
         if (!read_head(r, json_array_get(list, h), h)) return false;
@@ -298,15 +214,15 @@ static bool read_weights(trace_reader *r, const json_t *list)
 static bool read_positions(trace_reader *r, const json_t *list, const char *where, int32_t *out)
 {
     int64_t last = -1;
-    if (!is_list(r, list, r->step.n_kept, where)) return false;
+    if (!trace_is_list(r, list, r->step.n_kept, where)) return false;
     for (size_t i = 0; i < r->step.n_kept; i++) {
         const json_t *value = json_array_get(list, i);
         json_int_t pos = json_integer_value(value);
         if (!json_is_integer(value)) {
-            return fail(r, CLI_INPUT, "%s[%zu] has to be a position, not %s", where, i, type_name(value));
+            return trace_fail(r, CLI_INPUT, "%s[%zu] has to be a position, not %s", where, i, trace_type_name(value));
         }
         if (pos <= last || pos >= (json_int_t)(r->tokens + r->step.n_new)) {
-            return fail(r, CLI_INPUT,
+            return trace_fail(r, CLI_INPUT,
                         "%s[%zu] is %" JSON_INTEGER_FORMAT "; positions rise and are below %" PRIu64,
                         where, i, pos, r->tokens + r->step.n_new);
         }
@@ -318,11 +234,11 @@ static bool read_positions(trace_reader *r, const json_t *list, const char *wher
 
 static bool read_scores(trace_reader *r, const json_t *list, const char *where, double *out)
 {
-    if (!is_list(r, list, r->step.n_kept, where)) return false;
+    if (!trace_is_list(r, list, r->step.n_kept, where)) return false;
     for (size_t i = 0; i < r->step.n_kept; i++) {
         const json_t *value = json_array_get(list, i);
         if (!json_is_number(value)) {
-            return fail(r, CLI_INPUT, "%s[%zu] has to be a number, not %s", where, i, type_name(value));
+            return trace_fail(r, CLI_INPUT, "%s[%zu] has to be a number, not %s", where, i, trace_type_name(value));
         }
         out[i] = json_number_value(value);
     }
@@ -336,8 +252,8 @@ static bool read_expected(trace_reader *r, json_t *object, const char *key, bool
     bool kept = strcmp(key, "kept") == 0;
     trace_step *s = &r->step;
     *has = list != NULL;
-    if (!list) return !r->need_expected || fail(r, CLI_INPUT, "\"%s\" is missing; --check needs it", key);
-    if (!r->header.shared && !is_list(r, list, r->header.lanes, key)) return false;
+    if (!list) return !r->need_expected || trace_fail(r, CLI_INPUT, "\"%s\" is missing; --check needs it", key);
+    if (!r->header.shared && !trace_is_list(r, list, r->header.lanes, key)) return false;
     for (uint32_t lane = 0; lane < r->header.lanes; lane++) {
         const json_t *part = r->header.shared ? list : json_array_get(list, lane);
         size_t at = (size_t)lane * s->n_kept;
@@ -360,31 +276,36 @@ static bool read_new(trace_reader *r, json_t *object)
 {
     const json_t *value = json_object_get(object, "new");
     json_int_t n = json_integer_value(value);
-    uint32_t budget = r->header.recent + r->header.heavy;
-    if (!value) return fail(r, CLI_INPUT, "\"new\" is missing");
+    if (!value) return trace_fail(r, CLI_INPUT, "\"new\" is missing");
     if (!json_is_integer(value)) {
-        return fail(r, CLI_INPUT, "\"new\" has to be a whole number, not %s", type_name(value));
+        return trace_fail(r, CLI_INPUT, "\"new\" has to be a whole number, not %s", trace_type_name(value));
     }
-    if (n < 1 || n > (json_int_t)MOST_TOKENS) {
-        return fail(r, CLI_INPUT, "\"new\" is %" JSON_INTEGER_FORMAT ", it has to be 1 to %u", n,
-                    MOST_TOKENS);
+    if (n < 1 || n > (json_int_t)TRACE_MOST_COUNT) {
+        return trace_fail(r, CLI_INPUT, "\"new\" is %" JSON_INTEGER_FORMAT ", it has to be 1 to %u", n,
+                    TRACE_MOST_COUNT);
     }
-    if (r->tokens + (uint64_t)n > INT32_MAX) return fail(r, CLI_INPUT, "more than %d tokens", INT32_MAX);
+    if (r->tokens + (uint64_t)n > INT32_MAX) return trace_fail(r, CLI_INPUT, "more than %d tokens", INT32_MAX);
     r->step.n_new = (uint32_t)n;
     r->step.columns = r->live + (uint32_t)n;
-    r->step.n_kept = r->step.columns < budget ? r->step.columns : budget;
+    r->step.n_kept = r->step.columns < r->budget ? r->step.columns : r->budget;
     return true;
+}
+
+static bool read_weights_step(trace_reader *r, json_t *object)
+{
+    static const char *const keys[] = { "new", "weights", "kept", "scores", "meta" };
+    r->step.n_probe = r->step.spread = 0;
+    r->step.budget = r->step.recent = r->step.pool = TRACE_SAME;
+    return trace_known_keys(r, object, keys, sizeof keys / sizeof keys[0]) && read_new(r, object) &&
+           read_weights(r, json_object_get(object, "weights"));
 }
 
 int trace_next(trace_reader *r)
 {
-    static const char *const keys[] = { "new", "weights", "kept", "scores", "meta" };
-    json_t *object = read_line(r);
+    json_t *object = trace_read_line(r);
     bool ok;
     if (!object) return r->exit_code ? -1 : 0;
-    ok = known_keys(r, object, keys, sizeof keys / sizeof keys[0]) && read_new(r, object) &&
-        make_room_for_kept(r) &&
-         read_weights(r, json_object_get(object, "weights")) &&
+    ok = (r->header.mass ? trace_read_mass_step(r, object) : read_weights_step(r, object)) && make_room_for_kept(r) &&
          read_expected(r, object, "kept", &r->step.has_kept) &&
          read_expected(r, object, "scores", &r->step.has_scores);
     json_decref(object);
@@ -401,19 +322,19 @@ bool trace_open(trace_reader *r, const char *path, bool need_expected)
 {
     struct stat info;
     *r = (trace_reader){ .path = path, .need_expected = need_expected };
-    if (stat(path, &info)) return fail(r, CLI_INPUT, "cannot open: %s", strerror(errno));
-    if (S_ISDIR(info.st_mode)) return fail(r, CLI_INPUT, "is a directory, not a trace");
-    if (!S_ISREG(info.st_mode)) return fail(r, CLI_INPUT, "is not a regular file; a trace is read twice");
+    if (stat(path, &info)) return trace_fail(r, CLI_INPUT, "cannot open: %s", strerror(errno));
+    if (S_ISDIR(info.st_mode)) return trace_fail(r, CLI_INPUT, "is a directory, not a trace");
+    if (!S_ISREG(info.st_mode)) return trace_fail(r, CLI_INPUT, "is not a regular file; a trace is read twice");
     r->file = fopen(path, "rb");
-    if (!r->file) return fail(r, CLI_INPUT, "cannot open: %s", strerror(errno));
-    return read_header(r);
+    if (!r->file) return trace_fail(r, CLI_INPUT, "cannot open: %s", strerror(errno));
+    return trace_read_header(r);
 }
 
 bool trace_rewind(trace_reader *r)
 {
-    if (fseek(r->file, 0, SEEK_SET)) return fail(r, CLI_INPUT, "cannot read again: %s", strerror(errno));
+    if (fseek(r->file, 0, SEEK_SET)) return trace_fail(r, CLI_INPUT, "cannot read again: %s", strerror(errno));
     r->line = r->steps = r->tokens = r->live = 0;
-    return read_header(r);
+    return trace_read_header(r);
 }
 
 void trace_close(trace_reader *r)
@@ -421,6 +342,7 @@ void trace_close(trace_reader *r)
     if (r->file) fclose(r->file);
     free(r->text);
     free(r->step.weights);
+    free(r->step.mass);
     free(r->step.kept);
     free(r->step.scores);
     r->file = NULL;

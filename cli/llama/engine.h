@@ -16,8 +16,7 @@ typedef struct engine_watch {
     void (*mass)(void *user, uint32_t lane, const double *mass);      /* h2okv_options.on_mass */
     void (*pass)(void *user, const h2okv_cache *cache, uint32_t seen); /* a pass has ended, or the budget has changed;
                                                                          `seen` tokens have been read */
-    void (*guided)(void *user, const h2okv_cache *cache, const h2okv_llama_guide *guide); /* before and, with NULL,
-                                                                                             after guided reading */
+    void (*guided)(void *user);                                       /* guided reading is complete */
     void *user;
 } engine_watch;
 

@@ -89,9 +89,8 @@ static int decode_guided(const engine *e, const llama_token *tokens, uint32_t n,
 {
     const engine_watch *watch = &e->watch;
     int status;
-    if (watch->guided) watch->guided(watch->user, h2okv_llama_cache(e->h), guide);
     status = h2okv_llama_decode_guided(e->h, tokens, n, guide);
-    if (watch->guided) watch->guided(watch->user, h2okv_llama_cache(e->h), NULL);
+    if (!status && watch->guided) watch->guided(watch->user);
     return status;
 }
 

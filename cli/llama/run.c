@@ -2,7 +2,9 @@
  * run.c - `h2okv run` from its checked options and prompt on.
  *
  *   load -> tokenize -> attach -> read the prompt -> write new tokens -> report
+ *                         with --trace each pass goes to trace_write.c
  */
+#include "../trace_write.h"
 #include "report.h"
 
 #include "h2okv/advanced.h"
@@ -68,18 +70,65 @@ int run_load(const run_options *o, engine *e, const cli_buffer *text, llama_toke
     return CLI_OK;
 }
 
+/* ---- --trace ------------------------------------------------------------------------------------------ */
+
+typedef struct run_trace {
+    trace_writer writer;
+    const engine *engine;
+} run_trace;
+
+static void on_mass(void *user, uint32_t lane, const double *mass)
+{
+    run_trace *t = user;
+    trace_writer_mass(&t->writer, h2okv_llama_cache(t->engine->h), lane, mass);
+}
+
+static void on_pass(void *user, const h2okv_cache *cache, uint32_t seen)
+{
+    trace_writer_pass(&((run_trace *)user)->writer, cache, seen);
+}
+
+/* The adapter then hands scores to neighbours, as far as it pooled in the last guided pass. */
+static void on_guided(void *user)
+{
+    trace_writer *w = &((run_trace *)user)->writer;
+    trace_writer_spread(w, w->pool);
+}
+
+static int attach(const run_options *o, engine *e, run_trace *t)
+{
+    int code;
+    t->engine = e;
+    if (o->trace) e->watch = (engine_watch){ .mass = on_mass, .pass = on_pass, .guided = on_guided, .user = t };
+    code = engine_attach(e, &o->cache, o->threads);
+    if (code || !o->trace) return code;
+    return trace_writer_begin(&t->writer, h2okv_llama_cache(e->h), &o->cache, e->path) ? CLI_OK : CLI_ENGINE;
+}
+
+/* After Ctrl-C the passes that there were are a trace too. */
+static int keep(const run_options *o, run_trace *t, int code)
+{
+    bool usable = o->trace && (code == CLI_OK || code == CLI_STOPPED) && t->writer.steps > 0;
+    if (usable && !trace_writer_keep(&t->writer)) return CLI_ENGINE;
+    trace_writer_drop(&t->writer);
+    return code;
+}
+
 int run_model(const run_options *o, const cli_buffer *prompt)
 {
     engine e;
+    run_trace trace = { 0 };
     llama_token *tokens = NULL;
     uint32_t n = 0;
     int code;
     cli_catch_signals();
+    if (o->trace && !trace_writer_open(&trace.writer, o->command, o->trace)) return CLI_ENGINE;
     code = run_load(o, &e, prompt, &tokens, &n);
     if (code == CLI_STOPPED) code = report_nothing(o, &e);
-    if (!code) code = engine_attach(&e, &o->cache, o->threads);
+    if (!code) code = attach(o, &e, &trace);
     if (!code && o->print_config) report_config(stderr, o, &e);
     if (!code) code = generate(o, &e, prompt, tokens, n);
+    code = keep(o, &trace, code);
     free(tokens);
     engine_free(&e);
     return code;

@@ -162,10 +162,10 @@ static const struct {
     { "hello\n", ":1: not JSON: " },
     { "[1]\n", ":1: a line has to be an object, this one is a list" },
     { "{\"format\":\"other\"}\n", ":1: not a trace: the first line needs \"format\": \"h2okv-trace\"" },
-    { "{\"format\":\"h2okv-trace\",\"version\":2," REST FIRST,
-      ":1: header: \"version\" is 2; this program reads version 1" },
+    { "{\"format\":\"h2okv-trace\",\"version\":3," REST FIRST,
+      ":1: header: \"version\" is 3; this program reads versions 1 and 2" },
     { "{\"format\":\"h2okv-trace\"," REST FIRST,
-      ":1: header: \"version\" is missing; this program reads version 1" },
+      ":1: header: \"version\" is missing; this program reads versions 1 and 2" },
     { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"both\"}\n",
       ":1: header: \"mode\" is \"both\"; it has to be" },
     { "{\"format\":\"h2okv-trace\",\"version\":1,\"mode\":\"shared\",\"heads\":0,\"recent\":1,\"heavy\":1,"

@@ -1,0 +1,115 @@
+/* test_run_trace.c - what `h2okv run --trace` records is what `h2okv replay --check` finds, whatever the options. */
+#include "program.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MODEL "-m", H2OKV_TEST_MODEL, "-t", "1", "-q", "--ignore-eos", "--budget", "32", "--ubatch", "24"
+
+static const char text[] =
+    "A cooper makes barrels. He cuts the staves from oak and lets them dry for a year, for green wood shrinks and the "
+    "barrel would leak. Then he planes each stave so that it is wide in the middle and narrow at the ends, stands them in "
+    "a ring, and heats them over a small fire until they bend. Hoops of iron hold them. The key of the shed is under the "
+    "third barrel from the door. At last he cuts a groove for the head, and fits it with rushes.\n\n"
+    "Where is the key of the shed?";
+
+/* Up to so many arguments more, and what the check then says. */
+static const struct {
+    const char *more[10], *says;
+} runs[] = {
+    { { NULL }, "90 lanes: every kept set and score is as recorded" }, /* guided: the last paragraph */
+    { { "--guide", "off" }, "90 lanes: every" },
+    { { "--guide", "off", "--attention", "observe", "--policy", "h2o", "--pool", "2" }, "90 lanes: every" },
+    { { "--attention", "observe", "--guide", "5", "--guide-chunk", "9" }, "90 lanes: every" },
+    { { "--guide-text", "the key", "--lanes", "layer" }, "30 lanes: every" },
+    { { "--lanes", "all", "--policy", "tova" }, "1 lane: every" },
+    { { "--prompt-budget", "64", "--pin", "3:6,10:12", "--grace", "2" }, "90 lanes: every" },
+    { { "--policy", "lifetime", "--guide", "off", "--decay", "0.9" }, "90 lanes: every" },
+    { { "--policy", "snapkv" }, "90 lanes: every" },
+    { { "--policy", "random", "--seed", "5" }, "90 lanes: every" },
+    { { "--policy", "streaming" }, "90 lanes: every" },
+    { { "--policy", "full", "--budget", "256" }, "90 lanes: every" },
+};
+
+static int clean(void **state)
+{
+    (void)state;
+    program_clean();
+    return 0;
+}
+
+static void recorded_is_replayed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        const char *path = program_file("old", 3), *arguments[40] = { "run", MODEL, "-p", text, "-n", "4", "--trace", path };
+        size_t n = 0;
+        program_result r;
+        while (arguments[n]) n++;
+        for (size_t k = 0; runs[i].more[k]; k++) arguments[n++] = runs[i].more[k];
+        r = program_run_list((program_setup){ 0 }, arguments);
+        if (r.code) fail_msg("run %zu: %s", i, r.err);
+        program_free(&r);
+        program_expect(0, runs[i].says, "replay", path, "--check");
+        program_clean();
+    }
+}
+
+/* The trace does what it is told and is no copy: in a guided run there are probes, and scores are handed on. */
+static void a_guided_trace_has_probes(void **state)
+{
+    static char line[1 << 20];
+    const char *path = program_file(NULL, 0);
+    program_result r = program_run("run", MODEL, "-p", text, "-n", "3", "--trace", path);
+    FILE *file = fopen(path, "r");
+    unsigned probes = 0, spread = 0, pools = 0;
+    (void)state;
+    assert_int_equal(r.code, 0);
+    assert_non_null(fgets(line, sizeof line, file));
+    assert_contains(line, "\"policy\": \"default\"");
+    assert_contains(line, "\"sinks\": 4");
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "[")] = '\0';
+        probes += strstr(line, "\"probe\": 8") != NULL;
+        spread += strstr(line, "\"spread\": 8") != NULL;
+        pools += strstr(line, "\"pool\": ") != NULL;
+    }
+    assert_true(probes >= 4);
+    assert_int_equal(spread, 1);
+    assert_int_equal(pools, 2); /* 8 while it is read so, then the policy's again */
+    fclose(file);
+    program_free(&r);
+}
+
+static void ctrl_c_leaves_what_there_was(void **state)
+{
+    program_setup soon = { .signal = SIGINT, .signal_after = "" };
+    const char *path = program_file(NULL, 0);
+    program_result r = program_run_with(soon, "run", "-m", H2OKV_TEST_MODEL, "-t", "1", "--budget", "32", "-p", "A cooper",
+                                        "--ignore-eos", "-n", "100000", "--trace", path);
+    (void)state;
+    assert_int_equal(r.code, 130);
+    program_free(&r);
+    program_expect(0, "as recorded", "replay", path, "--check");
+}
+
+static void unwritable(void **state)
+{
+    (void)state;
+    program_expect(6, "h2okv run: /nowhere/x: cannot write: No such file", "run", MODEL, "-p", "x", "--trace",
+                   "/nowhere/x");
+    program_expect(6, "h2okv run: /dev/full: cannot write: is not a regular file", "run", MODEL, "-p", "x", "--trace",
+                   "/dev/full");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_is_replayed),
+        cmocka_unit_test(a_guided_trace_has_probes),
+        cmocka_unit_test(ctrl_c_leaves_what_there_was),
+        cmocka_unit_test(unwritable),
+    };
+    return cmocka_run_group_tests(tests, NULL, clean);
+}
