@@ -358,11 +358,24 @@ function drawLanes(i) {
 
 // ---- The heat map ----
 
-// Rows are moments, columns tokens. 0: not read yet, 1: in no lane, 2..255: the score, or the share of lanes.
+// Rows are moments, or for several lanes as many passes as may be; columns are tokens. 0: not read yet, 1: in no lane,
+// 2..255: the score, or the share of lanes.
 // The ramp spans the scores of the lane itself; first and pinned tokens, which often have by far the most, may be
 // past it.
 let grid = null, gridFor = "", span = [1, 255];
-const M = moments.length;
+const M = moments.length, MOST_ROWS = 256;
+let rows = moments;
+const heldRows = (function () { // which need no scores
+    if (P <= MOST_ROWS) return passes.map((_, p) => p);
+    const list = new Set(moments), free = MOST_ROWS - M;
+    for (let k = 0; k < free; k++) list.add(Math.floor(k * P / free));
+    return [...list].sort((a, b) => a - b);
+})();
+function rowOf(p) { // the last row not after pass p; -1: none
+    let m = rows.length - 1;
+    while (m >= 0 && rows[m] > p) m--;
+    return m;
+}
 function spanOf(lane) {
     let low = 255, high = 1;
     for (let m = 0; m < M; m++) {
@@ -391,9 +404,10 @@ function fillOne(lane) {
     return out;
 }
 function fillMany(list) {
-    const out = new Uint8Array(M * N), lost = new Uint16Array((M + 1) * N), next = new Uint16Array(P + 1);
-    for (let p = P, m = M; p >= 0; p--) { // the first moment at or after pass p
-        while (m > 0 && moments[m - 1] >= p) m--;
+    const R = heldRows.length, out = new Uint8Array(R * N), lost = new Uint16Array((R + 1) * N);
+    const next = new Uint16Array(P + 1);
+    for (let p = P, m = R; p >= 0; p--) { // the first row at or after pass p
+        while (m > 0 && heldRows[m - 1] >= p) m--;
         next[p] = m;
     }
     for (const lane of list) {
@@ -402,13 +416,13 @@ function fillMany(list) {
             if (g !== stays) lost[next[g] * N + i]++;
         }
     }
-    for (let m = 0; m < M; m++) {
-        const seen = passes[moments[m]][SEEN];
-        for (let i = 0; i < seen; i++) {
+    for (let m = 0; m < R; m++) {
+        const seen = passes[heldRows[m]][SEEN];
+        for (let i = 0; i < N; i++) {
             const at = m * N + i;
             if (m) lost[at] += lost[at - N];
             const held = list.length - lost[at];
-            out[at] = held ? 2 + Math.round(253 * held / list.length) : 1;
+            if (i < seen) out[at] = held ? 2 + Math.round(253 * held / list.length) : 1;
         }
     }
     return out;
@@ -422,8 +436,8 @@ function setWindow() {
     view.to = view.from + size;
 }
 function heatImage(columns) {
-    const image = new ImageData(columns, M), n = view.to - view.from;
-    for (let m = 0; m < M; m++) {
+    const image = new ImageData(columns, rows.length), n = view.to - view.from;
+    for (let m = 0; m < rows.length; m++) {
         for (let x = 0; x < columns; x++) {
             const a = view.from + Math.floor(x * n / columns);
             const b = Math.max(a + 1, view.from + Math.floor((x + 1) * n / columns));
@@ -436,10 +450,23 @@ function heatImage(columns) {
     }
     return image;
 }
+let small = null, smallFor = "";
+function smallHeat(columns) { // a pixel a place; the same while only the time goes on
+    const key = [gridFor, view.from, view.to, columns, dark].join();
+    if (key !== smallFor) {
+        small = document.createElement("canvas");
+        small.width = columns;
+        small.height = rows.length;
+        small.getContext("2d").putImageData(heatImage(columns), 0, 0);
+        smallFor = key;
+    }
+    return small;
+}
 function drawHeat() {
     const list = chosen(), key = list.join(), room = $("heat").parentNode.clientWidth;
     if (key !== gridFor) {
         grid = list.length === 1 ? fillOne(list[0]) : fillMany(list);
+        rows = list.length === 1 ? moments : heldRows;
         gridFor = key;
     }
     setWindow();
@@ -447,31 +474,28 @@ function drawHeat() {
     view.height = Math.max(170, Math.min(230, Math.round(room * 0.5)));
     const g = canvasOf("heat", room, view.height), ratio = window.devicePixelRatio || 1;
     const columns = Math.max(1, Math.min(view.to - view.from, Math.round(view.width * ratio)));
-    const small = document.createElement("canvas");
-    small.width = columns;
-    small.height = M;
-    small.getContext("2d").putImageData(heatImage(columns), 0, 0);
     g.imageSmoothingEnabled = false;
-    g.drawImage(small, GUTTER, 0, view.width, view.height);
+    g.drawImage(smallHeat(columns), GUTTER, 0, view.width, view.height);
     drawHeatMarks(g);
     writeHeatWords(list);
 }
-const rowTop = m => m * view.height / M;
+const rowTop = m => m * view.height / rows.length;
 function drawHeatMarks(g) {
-    const step = view.height / M;
+    const step = view.height / rows.length;
     g.font = "11px " + getComputedStyle(document.body).fontFamily;
     g.textAlign = "right";
     g.textBaseline = "middle";
     g.fillStyle = paint.soft;
     for (let k = 0, free = -1; k < 6; k++) {
-        const m = Math.round(k * (M - 1) / 5), y = Math.min(view.height - 6, Math.max(6, rowTop(m) + step / 2));
+        const m = Math.round(k * (rows.length - 1) / 5);
+        const y = Math.min(view.height - 6, Math.max(6, rowTop(m) + step / 2));
         if (y < free) continue;
-        g.fillText(many(passes[moments[m]][SEEN]), GUTTER - 6, y);
+        g.fillText(many(passes[rows[m]][SEEN]), GUTTER - 6, y);
         free = y + 13;
     }
-    const wrote = moments.findIndex(p => passes[p][SEEN] > F.prompt);
+    const wrote = rows.findIndex(p => passes[p][SEEN] > F.prompt);
     if (wrote > 0) rule(g, rowTop(wrote), paint.soft, [3, 3]);
-    const now = momentOf(show.pass);
+    const now = rowOf(show.pass);
     if (now >= 0) rule(g, Math.min(view.height - 1, rowTop(now + 1)), paint.accent, []);
     if (show.token >= view.from && show.token < view.to) {
         const x = GUTTER + (show.token + 0.5 - view.from) * view.width / (view.to - view.from);
@@ -521,7 +545,8 @@ function heatPlace(event) {
     const r = $("heat").getBoundingClientRect(), x = (event.clientX - r.left - GUTTER) / view.width;
     const y = (event.clientY - r.top) / view.height, n = view.to - view.from;
     if (x < 0 || x >= 1 || y < 0 || y >= 1) return null;
-    return { token: bestIn(view.from + Math.floor(x * n), n, Math.floor(y * M)), moment: Math.floor(y * M) };
+    const row = Math.floor(y * rows.length);
+    return { token: bestIn(view.from + Math.floor(x * n), n, row), pass: rows[row] };
 }
 // Of the tokens that share a column of pixels the one that gives it its colour.
 function bestIn(i, n, m) {
@@ -600,6 +625,7 @@ function drawOverlap() {
         g.strokeRect(at * alikeCell, 1, alikeCell, room - 2);
         g.strokeRect(1, at * alikeCell, room - 2, alikeCell);
     }
+    $("overlap-axis").replaceChildren(...["0", byLayer ? "layer" : "head", n - 1].map(t => make("span", "", t)));
     scaleBar("overlap-scale", blues, "0 % in common", "100 %");
     tellOverlap(-1, -1);
     $("overlap").setAttribute("aria-label", "Tokens in common between " + (byLayer ? "layers" : "heads") +
@@ -691,7 +717,7 @@ function heatKey(e) {
     const across = { ArrowRight: 1, ArrowLeft: -1 }[e.key], down = { ArrowDown: 1, ArrowUp: -1 }[e.key];
     const wide = Math.max(1, Math.round((view.to - view.from) / view.width));
     if (across) setToken(Math.max(0, Math.min(N - 1, show.token + across * wide)), undefined, true);
-    else if (down) setPass(moments[Math.max(0, Math.min(M - 1, momentOf(show.pass) + down))]);
+    else if (down) setPass(rows[Math.max(0, Math.min(rows.length - 1, rowOf(show.pass) + down))]);
     else return;
     e.preventDefault();
 }
@@ -742,7 +768,7 @@ function listen() {
     $("heat").onclick = e => {
         const at = heatPlace(e);
         if (!at) return;
-        setPass(moments[at.moment]);
+        setPass(at.pass);
         setToken(at.token, true, true);
     };
     $("overlap").onkeydown = overlapKey;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Scores in a page: so many that it stays a file of a few MB, but never so few that time is not seen to go by. */
-enum { MOST_SCORES = 2000000, LEAST_MOMENTS = 16, MOST_MOMENTS = 64 };
+enum { MOST_SCORES = 2000000, LEAST_MOMENTS = 24, MOST_MOMENTS = 64 };
 
 static uint32_t between(uint64_t low, uint64_t value, uint64_t high)
 {
@@ -27,7 +27,7 @@ bool recording_start(recording *r, uint32_t lanes, uint32_t n_prompt, uint32_t n
     *r = (recording){ .lanes = lanes, .n_prompt = n_prompt, .most_tokens = n_prompt + n_new };
     r->most_moments = between(LEAST_MOMENTS, MOST_SCORES / ((uint64_t)lanes * held + 1), MOST_MOMENTS);
     of_new = between(0, n_new, r->most_moments / 4);
-    r->prompt_step = step_for(n_prompt, r->most_moments - of_new - 4); /* 4: the ends, and changes of the budget */
+    r->prompt_step = step_for(n_prompt, r->most_moments - of_new - 3); /* 3: the ends, and changes of the budget */
     r->new_step = step_for(n_new, of_new);
     r->gone = malloc(places * sizeof *r->gone);
     r->last = calloc(places, sizeof *r->last);

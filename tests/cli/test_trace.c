@@ -197,7 +197,7 @@ static void few_moments(void **state)
     assert_int_equal(r.moment[r.n_moments - 1].pass, 5649);
     recording_free(&r);
     assert_true(recording_start(&r, 90, 8000, 0, 8000)); /* 720,000 scores a moment */
-    assert_int_equal(r.most_moments, 16);
+    assert_int_equal(r.most_moments, 24);
     recording_free(&r);
     h2okv_cache_free(cache);
 }
