@@ -98,12 +98,28 @@ static void lane_is_coloured(int lane)
     json_decref(list);
 }
 
+/* The last row of the heat map: for each token whether no lane, some lanes or all lanes hold it at the end. */
+static void heat_map_is_right(void)
+{
+    char want[RIG_TOKENS + 1] = "";
+    int held[RIG_TOKENS] = { 0 };
+    for (int k = 0; k < RIG_LANES * RIG_BUDGET; k++) held[rig.kept[k / RIG_BUDGET][k % RIG_BUDGET]]++;
+    for (int i = 0; i < RIG_TOKENS; i++) want[i] = held[i] == 0 ? '.' : held[i] == RIG_LANES ? '*' : 'x';
+    browser_expect(b, "(() => { const c = document.getElementById('heat'), left = 52;"
+                   " const g = new OffscreenCanvas(c.width, c.height).getContext('2d', { willReadFrequently: true });"
+                   " g.drawImage(c, 0, 0); let out = '';"
+                   " for (let i = 0; i < 53; i++) { const x = left + (i + 0.5) * (c.width - left) / 53;"
+                   " const p = g.getImageData(x, c.height - 8, 1, 1).data.slice(0, 3).join();"
+                   " out += p === '222,225,230' ? '.' : p === '61,12,6' ? '*' : 'x'; } return out; })()", want);
+}
+
 static void each_lane_of_the_rig(void **state)
 {
     (void)state;
     browser_show(b, rig_page, 1400, false);
     browser_expect(b, "document.getElementById('text').textContent", rig_text);
     assert_int_equal(browser_number(b, "document.querySelectorAll('#text b, #text img, #text script').length"), 0);
+    heat_map_is_right();
     for (int lane = 0; lane < RIG_LANES; lane++) {
         choose("layer", lane / RIG_HEADS);
         choose("head", lane % RIG_HEADS);
