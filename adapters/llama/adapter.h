@@ -36,11 +36,27 @@ enum h2okv__tap_mode {
     H2OKV__TAP_PASS,  /* admit and observe */
 };
 
+/* One sequence: its books, and what it has in the pass that is under way. */
+typedef struct h2okv__sequence {
+    uint32_t id; /* llama.cpp's, and its place in the tensors' outermost dimension, llama.cpp's streams */
+    h2okv_cache *cache;
+    int32_t next_pos;
+    uint64_t engine_us, bookkeeping_us; /* of the passes that it took part in */
+
+    bool admitted;
+    uint32_t *fresh_cell; /* [ubatch] */
+    int32_t *fresh_pos;   /* [ubatch] */
+
+    /* fused mode */
+    uint32_t *live_cell; /* [cells], of which n_live_cells */
+    uint32_t n_live_cells;
+    float *mass; /* [layers][kv_heads][cells] */
+} h2okv__sequence;
+
 struct h2okv_llama {
     struct llama_model *model;
     struct llama_context *context;
     struct llama_batch batch;
-    h2okv_cache *cache;
     h2okv_error error;
     bool broken;
     bool needs_scores;
@@ -50,16 +66,16 @@ struct h2okv_llama {
     uint32_t wanted_cells; /* that the context is asked for */
     uint32_t n_layers;
     h2okv__layer *layer; /* [n_layers] */
-    int32_t next_pos;
+    uint32_t n_sequences;
+    h2okv__sequence *sequence; /* [n_sequences] */
 
     /* the pass that is under way */
     enum h2okv__tap_mode tap_mode;
     uint32_t pass_tokens; /* the probe's included */
     uint32_t pass_probe;
-    bool pass_admitted;
-    int pass_status;      /* first failure inside the tap */
-    uint32_t *fresh_cell; /* [ubatch] */
-    int32_t *fresh_pos;   /* [ubatch] */
+    h2okv__sequence *pass_sequence;
+    int pass_status;         /* first failure inside the tap */
+    uint64_t pass_bookkeeping_us;
 
     /* fused mode; see fused.c */
     bool fused;
@@ -67,10 +83,7 @@ struct h2okv_llama {
     const char *not_fused; /* why a layer cannot be, found by the probe; NULL: nothing against it */
     h2okv_kernels *kernels;
     uint32_t max_threads;
-    float *mass; /* [layers][kv_heads][cells] */
-    size_t mass_layer_stride;
-    uint32_t *live_cell; /* [cells], of which n_live_cells */
-    uint32_t n_live_cells;
+    size_t mass_layer_stride; /* of every sequence's mass */
     float *query_weight_memory; /* [ubatch] */
     const float *query_weight;  /* that, or NULL: 1 each */
     bool count_self, mean_heads;
@@ -85,11 +98,11 @@ struct h2okv_llama {
 
     h2okv_llama_on_pass on_pass;
     void *on_pass_user;
-    uint64_t engine_us, bookkeeping_us;
 };
 
 /* Tokens for one llama_decode: `n` of text, then a probe, which leaves no token behind. Together at most ubatch. */
 typedef struct h2okv__pass {
+    h2okv__sequence *sequence;
     const llama_token *text, *probe;
     uint32_t n, n_probe;
     bool last; /* the logits of the last token of text are wanted, when not all are */
@@ -116,22 +129,23 @@ bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user);
 int h2okv__layer_of_name(const char *name, const char *prefix);
 
 /* fused.c: learn a layer from its flash attention node; make one node ours; what a node of ours
- * looks like, and all memory (false, E_NOMEM); what a pass's tokens see; and
- * the mass of a pass into the books. */
+ * looks like, and all memory (false, E_NOMEM); how much each query of a pass counts; what a sequence's tokens see; and
+ * their mass into its books. */
 void h2okv__learn_flash(h2okv_llama *h, h2okv__layer *layer, const struct ggml_tensor *node);
 void h2okv__exchange(h2okv_llama *h, struct ggml_tensor *node, int layer);
 bool h2okv__make_pattern(h2okv_llama *h);
 int h2okv__make_fused(h2okv_llama *h, const char *isa, h2okv_error *error);
 void h2okv__free_fused(h2okv_llama *h);
-void h2okv__list_live_cells(h2okv_llama *h);
-int h2okv__observe_fused(h2okv_llama *h);
+void h2okv__weigh_queries(h2okv_llama *h);
+void h2okv__list_live_cells(const h2okv_llama *h, h2okv__sequence *s);
+int h2okv__observe_fused(h2okv_llama *h, h2okv__sequence *s);
 
-/* cells.c: bring the context down to the budget, drop positions from pos0 on, or take a failed pass back, books
+/* cells.c: bring a sequence down to its budget, drop its positions from pos0 on, or take a failed pass back, books
  * included; and whether books and context agree at all (E_BROKEN when the context was used past the handle). */
-int h2okv__check_engine(h2okv_llama *h);
-int h2okv__evict(h2okv_llama *h);
-int h2okv__abandon(h2okv_llama *h);
-int h2okv__cut(h2okv_llama *h, int32_t pos0, uint32_t *n_lost);
+int h2okv__check_engine(h2okv_llama *h, const h2okv__sequence *s);
+int h2okv__evict(h2okv_llama *h, h2okv__sequence *s);
+int h2okv__abandon(h2okv_llama *h, h2okv__sequence *s);
+int h2okv__cut(h2okv_llama *h, h2okv__sequence *s, int32_t pos0, uint32_t *n_lost);
 
 /* The (layer, head) rectangle that a lane stands for. */
 typedef struct h2okv__lane_span {
@@ -141,19 +155,21 @@ typedef struct h2okv__lane_span {
 h2okv__lane_span h2okv__span_of_lane(const h2okv_llama *h, uint32_t lane);
 
 /* Copy of one head's K ([k_dim]) and V ([v_dim]) of one cell in the tensors' own types; either may be NULL. */
-void h2okv__read_kv(const h2okv_llama *h, uint32_t layer, uint32_t head, uint32_t cell, void *k, void *v);
+void h2okv__read_kv(const h2okv_llama *h, uint32_t seq, uint32_t layer, uint32_t head, uint32_t cell, void *k,
+                    void *v);
 
 /* decode.c: one pass, all or nothing; its checks; and the progress callback (E_STOPPED when it says so). */
 int h2okv__decode_pass(h2okv_llama *h, const h2okv__pass *pass);
-int h2okv__check_handle(h2okv_llama *h);
-int h2okv__check_tokens(h2okv_llama *h, const char *field, const llama_token *tokens, uint32_t n);
+int h2okv__check_handle(h2okv_llama *h, const h2okv__sequence *s);
+int h2okv__check_tokens(h2okv_llama *h, const h2okv__sequence *s, const char *field, const llama_token *tokens,
+                        uint32_t n);
 int h2okv__report_progress(h2okv_llama *h, uint32_t done, uint32_t total);
 
-/* The cache's options in effect. */
-static inline h2okv_options h2okv__options(const h2okv_llama *h)
+/* The options in effect. */
+static inline h2okv_options h2okv__options(const h2okv__sequence *s)
 {
     h2okv_options options;
-    h2okv_cache_get_options(h->cache, &options);
+    h2okv_cache_get_options(s->cache, &options);
     return options;
 }
 

@@ -135,7 +135,7 @@ static uint32_t all_kv_heads(const h2okv_llama *h)
 }
 
 /* Fused mode observes each KV head by itself, observe mode each layer. */
-static int make_cache(h2okv_llama *h, h2okv_options *options, h2okv_error *error)
+static int make_books(h2okv_llama *h, h2okv_options *options, h2okv_error *error)
 {
     switch (h->lanes_mode) {
     case H2OKV_LANES_HEAD:
@@ -151,8 +151,11 @@ static int make_cache(h2okv_llama *h, h2okv_options *options, h2okv_error *error
     }
     options->lanes = h->lanes;
     options->cells = h->cells;
-    int status = h2okv_cache_create(&h->cache, options, error);
-    h->decay = status == H2OKV_OK ? h2okv__options(h).decay : 1.0;
+    int status = H2OKV_OK;
+    for (uint32_t i = 0; i < h->n_sequences && status == H2OKV_OK; i++) {
+        status = h2okv_cache_create(&h->sequence[i].cache, options, error);
+    }
+    h->decay = status == H2OKV_OK ? h2okv__options(&h->sequence[0]).decay : 1.0;
     return status;
 }
 
@@ -167,6 +170,21 @@ static uint32_t most_threads(const struct llama_context_params *params)
 {
     int32_t most = params->n_threads > params->n_threads_batch ? params->n_threads : params->n_threads_batch;
     return most > 0 ? (uint32_t)most : 1;
+}
+
+static bool allocate_sequences(h2okv_llama *h, uint32_t n)
+{
+    h->sequence = calloc(n, sizeof *h->sequence);
+    h->n_sequences = h->sequence != NULL ? n : 0;
+    bool made = h->sequence != NULL;
+    for (uint32_t i = 0; i < h->n_sequences; i++) {
+        h2okv__sequence *s = &h->sequence[i];
+        s->id = i;
+        s->fresh_cell = calloc(h->ubatch, sizeof *s->fresh_cell);
+        s->fresh_pos = calloc(h->ubatch, sizeof *s->fresh_pos);
+        made = made && s->fresh_cell != NULL && s->fresh_pos != NULL;
+    }
+    return made;
 }
 
 static h2okv_llama *allocate(struct llama_model *model, const struct llama_context_params *params,
@@ -187,9 +205,7 @@ static h2okv_llama *allocate(struct llama_model *model, const struct llama_conte
     h->max_threads = most_threads(params);
     h->n_layers = (uint32_t)llama_model_n_layer(model);
     h->layer = calloc(h->n_layers, sizeof *h->layer);
-    h->fresh_cell = calloc(h->ubatch, sizeof *h->fresh_cell);
-    h->fresh_pos = calloc(h->ubatch, sizeof *h->fresh_pos);
-    if (h->layer == NULL || h->fresh_cell == NULL || h->fresh_pos == NULL) {
+    if (!allocate_sequences(h, 1) || h->layer == NULL) {
         h2okv_llama_free(h);
         return NULL;
     }
@@ -254,7 +270,7 @@ static int attach(h2okv_llama *h, struct llama_context_params params, const h2ok
         status = make_and_probe(h, params, false, error);
     }
     status = status != H2OKV_OK ? status : make_host_copies(h, error);
-    return status != H2OKV_OK ? status : make_cache(h, cache, error);
+    return status != H2OKV_OK ? status : make_books(h, cache, error);
 }
 
 int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llama_context_params params,
@@ -287,8 +303,12 @@ void h2okv_llama_free(h2okv_llama *h)
     if (h == NULL) {
         return;
     }
-    h2okv_cache_free(h->cache);
     h2okv__free_fused(h);
+    for (uint32_t i = 0; i < h->n_sequences; i++) {
+        h2okv_cache_free(h->sequence[i].cache);
+        free(h->sequence[i].fresh_pos);
+        free(h->sequence[i].fresh_cell);
+    }
     if (h->batch.token != NULL) {
         llama_batch_free(h->batch);
     }
@@ -297,8 +317,7 @@ void h2okv_llama_free(h2okv_llama *h)
     }
     free(h->row_copy);
     free(h->weights_copy);
-    free(h->fresh_pos);
-    free(h->fresh_cell);
+    free(h->sequence);
     free(h->layer);
     free(h);
 }

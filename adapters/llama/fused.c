@@ -50,7 +50,8 @@ static int type_of(enum ggml_type type)
 
 /* What is the same for every call of a layer, and what its node says. q is [k_dim, tokens, query heads], k and v are
  * [dim, cells, kv heads], the node [v_dim, query heads, tokens]; see llama.cpp's build_attn_mha. */
-static h2okv_attention describe(const h2okv_llama *h, const struct ggml_tensor *node, node_extra extra)
+static h2okv_attention describe(const h2okv_llama *h, const h2okv__sequence *s, const struct ggml_tensor *node,
+                                node_extra extra)
 {
     const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2], *sinks = node->src[4];
     return (h2okv_attention){
@@ -76,8 +77,8 @@ static h2okv_attention describe(const h2okv_llama *h, const struct ggml_tensor *
         .scale = extra.scale,
         .softcap = extra.softcap,
         .sinks = sinks != NULL ? sinks->data : NULL,
-        .cell = h->live_cell,
-        .n_cells = h->n_live_cells,
+        .cell = s->live_cell,
+        .n_cells = s->n_live_cells,
         .n_fresh = h->pass_tokens,
         .mass_head_stride = h->cells,
         .query_weight = h->query_weight,
@@ -93,12 +94,13 @@ static void attend_op(struct ggml_tensor *node, int thread, int n_threads, void 
     if ((uint32_t)thread >= n) {
         return; /* more threads than there is scratch memory for */
     }
-    node_extra extra = extra_of(node);
-    h2okv_attention attention = describe(h, node, extra);
-    if (h->tap_mode != H2OKV__TAP_PASS || attention.queries != h->pass_tokens) {
+    if (h->tap_mode != H2OKV__TAP_PASS || node->src[0]->ne[1] != (int64_t)h->pass_tokens) {
         return; /* a probe; or somebody decodes past the handle, and the next call will say so */
     }
-    attention.mass = h->needs_scores ? h->mass + (size_t)extra.layer * h->mass_layer_stride : NULL;
+    node_extra extra = extra_of(node);
+    const h2okv__sequence *s = h->pass_sequence;
+    h2okv_attention attention = describe(h, s, node, extra);
+    attention.mass = h->needs_scores ? s->mass + (size_t)extra.layer * h->mass_layer_stride : NULL;
     h2okv_kernels_attend(h->kernels, &attention, (uint32_t)thread, n);
     if (thread == 0) {
         h->layers_attended++;
@@ -149,7 +151,7 @@ static const char *refusal(h2okv_llama *h, const struct ggml_tensor *node)
     if (type_of(k->type) < 0 || type_of(v->type) < 0) {
         return "the cache has a type that the kernels do not read";
     }
-    h2okv_attention attention = describe(h, node, (node_extra){.scale = 1.0f});
+    h2okv_attention attention = describe(h, &h->sequence[0], node, (node_extra){.scale = 1.0f});
     return h2okv_attention_unsupported(&attention);
 }
 
@@ -190,17 +192,19 @@ int h2okv__make_fused(h2okv_llama *h, const char *isa, h2okv_error *error)
         return status;
     }
     h->mass_layer_stride = (size_t)largest.kv_heads * h->cells;
-    h->mass = calloc(h->mass_layer_stride * h->n_layers, sizeof *h->mass);
-    h->live_cell = calloc(h->cells, sizeof *h->live_cell);
     h->query_weight_memory = calloc(h->ubatch, sizeof *h->query_weight_memory);
-    if (h->mass == NULL || h->live_cell == NULL || h->query_weight_memory == NULL) {
-        return h2okv_error_set(error, H2OKV_E_NOMEM, "attention", "out of memory");
+    bool made = h->query_weight_memory != NULL;
+    for (uint32_t i = 0; i < h->n_sequences; i++) {
+        h2okv__sequence *s = &h->sequence[i];
+        s->mass = calloc(h->mass_layer_stride * h->n_layers, sizeof *s->mass);
+        s->live_cell = calloc(h->cells, sizeof *s->live_cell);
+        made = made && s->mass != NULL && s->live_cell != NULL;
     }
-    return H2OKV_OK;
+    return made ? H2OKV_OK : h2okv_error_set(error, H2OKV_E_NOMEM, "attention", "out of memory");
 }
 
 /* By age when scores decay; with a probe, its queries alone count, and all the same. */
-static void weigh_queries(h2okv_llama *h)
+void h2okv__weigh_queries(h2okv_llama *h)
 {
     uint32_t sharing = h->layer[0].query_heads / (h->lanes_mode == H2OKV_LANES_HEAD ? h->layer[0].kv_heads : 1);
     uint32_t counting = h->pass_probe > 0 ? h->pass_probe : h->pass_tokens;
@@ -215,22 +219,21 @@ static void weigh_queries(h2okv_llama *h)
 
 /* Live cells in rising order, so that K and V are read in long runs; the pass's own come last, in order of position.
  * Tokens have just been admitted to fresh_cell. */
-void h2okv__list_live_cells(h2okv_llama *h)
+void h2okv__list_live_cells(const h2okv_llama *h, h2okv__sequence *s)
 {
     h2okv_lane_view lane;
-    (void)h2okv_cache_lane(h->cache, 0, &lane);
-    h->n_live_cells = 0;
+    (void)h2okv_cache_lane(s->cache, 0, &lane);
+    s->n_live_cells = 0;
     for (uint32_t cell = 0; cell < lane.cells; cell++) {
-        if (lane.pos[cell] >= 0 && lane.pos[cell] < h->next_pos) {
-            h->live_cell[h->n_live_cells++] = cell;
+        if (lane.pos[cell] >= 0 && lane.pos[cell] < s->next_pos) {
+            s->live_cell[s->n_live_cells++] = cell;
         }
     }
-    memcpy(h->live_cell + h->n_live_cells, h->fresh_cell, h->pass_tokens * sizeof *h->live_cell);
-    h->n_live_cells += h->pass_tokens;
-    weigh_queries(h);
+    memcpy(s->live_cell + s->n_live_cells, s->fresh_cell, h->pass_tokens * sizeof *s->live_cell);
+    s->n_live_cells += h->pass_tokens;
 }
 
-int h2okv__observe_fused(h2okv_llama *h)
+int h2okv__observe_fused(h2okv_llama *h, h2okv__sequence *s)
 {
     if (h->layers_attended != h->n_layers) {
         return h2okv__llama_fail(h, H2OKV_E_ENGINE, "attention", "llama.cpp asked us for %u of %u layers' attention",
@@ -238,8 +241,8 @@ int h2okv__observe_fused(h2okv_llama *h)
     }
     for (uint32_t l = 0; l < h->n_layers && h->needs_scores; l++) {
         for (uint32_t head = 0; head < h->layer[l].kv_heads; head++) {
-            const float *mass = h->mass + l * h->mass_layer_stride + (size_t)head * h->cells;
-            int status = h2okv_cache_observe_mass(h->cache, h2okv_llama_lane(h, l, head), mass);
+            const float *mass = s->mass + l * h->mass_layer_stride + (size_t)head * h->cells;
+            int status = h2okv_cache_observe_mass(s->cache, h2okv_llama_lane(h, l, head), mass);
             if (status != H2OKV_OK) {
                 return h2okv__llama_fail(h, status == H2OKV_E_NAN ? status : H2OKV_E_ENGINE, "weights",
                                          "layer %u, KV head %u: %s", l, head, h2okv_strerror(status));
@@ -253,10 +256,13 @@ void h2okv__free_fused(h2okv_llama *h)
 {
     h2okv_kernels_free(h->kernels);
     free(h->query_weight_memory);
-    free(h->live_cell);
-    free(h->mass);
     h->kernels = NULL;
     h->query_weight_memory = NULL;
-    h->live_cell = NULL;
-    h->mass = NULL;
+    for (uint32_t i = 0; i < h->n_sequences; i++) {
+        h2okv__sequence *s = &h->sequence[i];
+        free(s->live_cell);
+        free(s->mass);
+        s->live_cell = NULL;
+        s->mass = NULL;
+    }
 }

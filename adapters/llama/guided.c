@@ -28,7 +28,8 @@ static bool is_open(uint32_t value)
     return value == 0 || value == H2OKV_AUTO;
 }
 
-static int read_guide(h2okv_llama *h, h2okv_llama_guide *out, const h2okv_llama_guide *given, uint32_t n_text)
+static int read_guide(h2okv_llama *h, const h2okv__sequence *s, h2okv_llama_guide *out,
+                      const h2okv_llama_guide *given, uint32_t n_text)
 {
     h2okv_llama_guide_init(out);
     int status = h2okv__read_struct(out, (uint32_t)sizeof *out, given, "guide", &h->error);
@@ -40,7 +41,7 @@ static int read_guide(h2okv_llama *h, h2okv_llama_guide *out, const h2okv_llama_
                                  "the guide has %u tokens: it must have at least 1, and fewer than ubatch, %u",
                                  out->tokens != NULL ? out->n : 0, h->ubatch);
     }
-    if (out->n > (uint32_t)(INT32_MAX - 1 - h->next_pos) - n_text) {
+    if (out->n > (uint32_t)(INT32_MAX - 1 - s->next_pos) - n_text) {
         return h2okv__llama_fail(h, H2OKV_E_INVALID, "n", "n is %u: text and guide must end before position %d", n_text,
                                  INT32_MAX);
     }
@@ -52,18 +53,18 @@ static int read_guide(h2okv_llama *h, h2okv_llama_guide *out, const h2okv_llama_
                                  out->chunk, out->n, room);
     }
     /* The cache's own fits beside sinks and pins, so that the less of the two does. */
-    out->recent = is_open(out->recent) ? least(AUTO_RECENT, h2okv__options(h).recent) : out->recent;
+    out->recent = is_open(out->recent) ? least(AUTO_RECENT, h2okv__options(s).recent) : out->recent;
     out->pool = out->pool == H2OKV_AUTO ? AUTO_POOL : out->pool;
-    return h2okv__check_tokens(h, "guide", out->tokens, out->n);
+    return h2okv__check_tokens(h, s, "guide", out->tokens, out->n);
 }
 
 /* The next pass over what is left of the text. As long as all fits there is nothing to decide, so the guide is left
  * out, but for the last chunk: its scores are those that later tokens start from. */
-static h2okv__pass next_pass(const h2okv_llama *h, const h2okv_llama_guide *guide, uint32_t left)
+static h2okv__pass next_pass(const h2okv_llama *h, h2okv__sequence *s, const h2okv_llama_guide *guide, uint32_t left)
 {
-    uint32_t live = h2okv_cache_live(h->cache), budget = h2okv__options(h).budget;
+    uint32_t live = h2okv_cache_live(s->cache), budget = h2okv__options(s).budget;
     uint32_t fits = least(left > guide->chunk ? left - guide->chunk : 0, budget > live ? budget - live : 0);
-    h2okv__pass pass = {.n = least(fits, h->ubatch)};
+    h2okv__pass pass = {.sequence = s, .n = least(fits, h->ubatch)};
     if (pass.n <= guide->chunk) {
         pass.n = least(left, guide->chunk);
         pass.probe = guide->tokens;
@@ -72,11 +73,12 @@ static h2okv__pass next_pass(const h2okv_llama *h, const h2okv_llama_guide *guid
     return pass;
 }
 
-static int read_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
+static int read_guided(h2okv_llama *h, h2okv__sequence *s, const llama_token *tokens, uint32_t n,
+                       const h2okv_llama_guide *guide)
 {
     int status = H2OKV_OK;
     for (uint32_t done = 0; done < n && status == H2OKV_OK;) {
-        h2okv__pass pass = next_pass(h, guide, n - done);
+        h2okv__pass pass = next_pass(h, s, guide, n - done);
         pass.text = tokens + done;
         done += pass.n;
         pass.last = done == n;
@@ -86,62 +88,65 @@ static int read_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n, co
     return status;
 }
 
-static int set_budget(h2okv_llama *h, uint32_t budget, uint32_t recent)
+static int set_budget(h2okv_llama *h, h2okv__sequence *s, uint32_t budget, uint32_t recent)
 {
     h2okv_error error;
-    int status = h2okv_cache_set_budget(h->cache, budget, recent, &error);
+    int status = h2okv_cache_set_budget(s->cache, budget, recent, &error);
     return status == H2OKV_OK ? status : h2okv__llama_fail(h, status, error.field, "%s", error.text);
 }
 
 int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *given)
 {
+    h2okv__sequence *s = &h->sequence[0];
     h2okv_llama_guide guide;
-    int status = h2okv__check_tokens(h, "tokens", tokens, n);
-    status = status != H2OKV_OK ? status : read_guide(h, &guide, given, n);
+    int status = h2okv__check_tokens(h, s, "tokens", tokens, n);
+    status = status != H2OKV_OK ? status : read_guide(h, s, &guide, given, n);
     if (status == H2OKV_OK && !h->needs_scores) {
         return h2okv_llama_decode(h, tokens, n);
     }
-    h2okv_options before = h2okv__options(h);
-    status = status != H2OKV_OK ? status : set_budget(h, before.budget, guide.recent);
+    h2okv_options before = h2okv__options(s);
+    status = status != H2OKV_OK ? status : set_budget(h, s, before.budget, guide.recent);
     if (status == H2OKV_OK) {
-        h2okv_cache_set_pool(h->cache, guide.pool);
-        status = read_guided(h, tokens, n, &guide);
-        h2okv_cache_set_pool(h->cache, before.pool);
+        h2okv_cache_set_pool(s->cache, guide.pool);
+        status = read_guided(h, s, tokens, n, &guide);
+        h2okv_cache_set_pool(s->cache, before.pool);
         if (status == H2OKV_OK) {
-            (void)h2okv_cache_spread(h->cache, guide.pool);
+            (void)h2okv_cache_spread(s->cache, guide.pool);
         }
-        (void)h2okv_cache_set_budget(h->cache, before.budget, before.recent, NULL);
+        (void)h2okv_cache_set_budget(s->cache, before.budget, before.recent, NULL);
     }
     return status;
 }
 
 int h2okv_llama_set_budget(h2okv_llama *h, uint32_t budget, uint32_t recent)
 {
-    int status = h2okv__check_handle(h);
+    h2okv__sequence *s = &h->sequence[0];
+    int status = h2okv__check_handle(h, s);
     if (status == H2OKV_OK && budget > h->room) {
         return h2okv__llama_fail(h, H2OKV_E_INVALID, "budget",
                                  "budget is %u: there is room for %u, or give options.room more", budget, h->room);
     }
-    h2okv_options before = h2okv__options(h);
-    status = status != H2OKV_OK ? status : set_budget(h, budget, recent);
+    h2okv_options before = h2okv__options(s);
+    status = status != H2OKV_OK ? status : set_budget(h, s, budget, recent);
     if (status != H2OKV_OK) {
         return status;
     }
-    status = h2okv__options(h).recent > 0
-                 ? h2okv__evict(h)
+    status = h2okv__options(s).recent > 0
+                 ? h2okv__evict(h, s)
                  : h2okv__llama_fail(h, H2OKV_E_INVALID, "recent",
                                      "recent is 0: llama.cpp needs the newest token, so keep at least one");
     if (status != H2OKV_OK) {
-        (void)h2okv_cache_set_budget(h->cache, before.budget, before.recent, NULL);
+        (void)h2okv_cache_set_budget(s->cache, before.budget, before.recent, NULL);
     }
     return status;
 }
 
 int h2okv_llama_pin(h2okv_llama *h, int32_t first, int32_t end)
 {
-    int status = h2okv__check_handle(h);
+    h2okv__sequence *s = &h->sequence[0];
+    int status = h2okv__check_handle(h, s);
     h2okv_error error;
-    if (status == H2OKV_OK && h2okv_cache_pin(h->cache, first, end, &error) != H2OKV_OK) {
+    if (status == H2OKV_OK && h2okv_cache_pin(s->cache, first, end, &error) != H2OKV_OK) {
         return h2okv__llama_fail(h, error.status, error.field, "%s", error.text);
     }
     return status;

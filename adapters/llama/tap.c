@@ -87,11 +87,11 @@ static void learn_tensor(h2okv_llama *h, struct ggml_tensor *node)
 
 /* ---- Pass: admit and observe ---- */
 
-static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
+static void admit(h2okv_llama *h, h2okv__sequence *s, const struct ggml_tensor *cell_index)
 {
     int64_t cell[64];
     uint32_t n = h->pass_tokens;
-    h->pass_admitted = true;
+    s->admitted = true;
     if (cell_index->type != GGML_TYPE_I64 || ggml_nelements(cell_index) != (int64_t)n) {
         note_failure(h, H2OKV_E_ENGINE, "cells", "llama.cpp's cell indexes are not one 64-bit number a token");
         return;
@@ -100,24 +100,24 @@ static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
         uint32_t some = n - done < 64 ? n - done : 64;
         ggml_backend_tensor_get(cell_index, cell, done * sizeof cell[0], some * sizeof cell[0]);
         for (uint32_t i = 0; i < some; i++) {
-            h->fresh_cell[done + i] = (uint32_t)cell[i];
-            h->fresh_pos[done + i] = h->next_pos + (int32_t)(done + i);
+            s->fresh_cell[done + i] = (uint32_t)cell[i];
+            s->fresh_pos[done + i] = s->next_pos + (int32_t)(done + i);
         }
         done += some;
     }
-    if (h2okv_cache_admit(h->cache, h->fresh_cell, h->fresh_pos, n) != H2OKV_OK) {
+    if (h2okv_cache_admit(s->cache, s->fresh_cell, s->fresh_pos, n) != H2OKV_OK) {
         h->broken = true; /* it does not hold what the books say */
         note_failure(h, H2OKV_E_BROKEN, "cells", "llama.cpp put tokens into cells that are taken: was the context "
                      "used past this handle?");
-        h->pass_admitted = false;
+        s->admitted = false;
         return;
     }
-    if (h->pass_probe > 0 && h2okv_cache_probe(h->cache, h->pass_probe) != H2OKV_OK) {
+    if (h->pass_probe > 0 && h2okv_cache_probe(s->cache, h->pass_probe) != H2OKV_OK) {
         note_failure(h, H2OKV_E_ENGINE, "guide", "the cache would not take the guide as a probe");
         return;
     }
     if (h->fused) {
-        h2okv__list_live_cells(h);
+        h2okv__list_live_cells(h, s);
     }
 }
 
@@ -141,7 +141,8 @@ static bool rows_are_as_expected(const h2okv_llama *h, const h2okv__layer *layer
            softmax->ne[2] == (int64_t)layer->query_heads && softmax->ne[3] == 1;
 }
 
-static int observe_layer(h2okv_llama *h, uint32_t index, const struct ggml_tensor *softmax, const float *data)
+static int observe_layer(h2okv_llama *h, h2okv__sequence *s, uint32_t index, const struct ggml_tensor *softmax,
+                         const float *data)
 {
     const h2okv__layer *layer = &h->layer[index];
     uint32_t lanes = h->lanes_mode == H2OKV_LANES_HEAD ? layer->kv_heads : 1;
@@ -156,7 +157,7 @@ static int observe_layer(h2okv_llama *h, uint32_t index, const struct ggml_tenso
     int status = H2OKV_OK;
     for (uint32_t i = 0; i < lanes && status == H2OKV_OK; i++) {
         w.data = data + (size_t)i * heads * w.head_stride;
-        status = h2okv_cache_observe(h->cache, h2okv_llama_lane(h, index, i), &w);
+        status = h2okv_cache_observe(s->cache, h2okv_llama_lane(h, index, i), &w);
     }
     return status;
 }
@@ -164,7 +165,7 @@ static int observe_layer(h2okv_llama *h, uint32_t index, const struct ggml_tenso
 static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax)
 {
     const h2okv__layer *layer = layer_at(h, index);
-    if (layer == NULL || !h->pass_admitted || h->pass_status != H2OKV_OK) {
+    if (layer == NULL || !h->pass_sequence->admitted || h->pass_status != H2OKV_OK) {
         return;
     }
     const float *data = rows_are_as_expected(h, layer, softmax) ? host_weights(h, softmax) : NULL;
@@ -173,7 +174,7 @@ static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax
                      "llama.cpp's attention weights have another shape than in the probe");
         return;
     }
-    int status = observe_layer(h, (uint32_t)index, softmax, data);
+    int status = observe_layer(h, h->pass_sequence, (uint32_t)index, softmax, data);
     if (status == H2OKV_E_NAN) {
         note_failure(h, status, "weights", "the model computed attention weights that are NaN or infinite");
     } else if (status != H2OKV_OK) {
@@ -191,8 +192,8 @@ static void asked_rows(h2okv_llama *h, struct ggml_tensor *node)
     }
     if (h->tap_mode == H2OKV__TAP_PROBE) {
         learn_tensor(h, node);
-    } else if (!h->pass_admitted && h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
-        admit(h, node->src[1]);
+    } else if (!h->pass_sequence->admitted && h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
+        admit(h, h->pass_sequence, node->src[1]);
     }
 }
 
@@ -236,6 +237,6 @@ bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user)
     } else {
         asked_flash(h, node);
     }
-    h->bookkeeping_us += (uint64_t)(llama_time_us() - start);
+    h->pass_bookkeeping_us += (uint64_t)(llama_time_us() - start);
     return answer;
 }

@@ -237,7 +237,7 @@ static void test_fault_41_old_keys_keep_their_rotation(void **state)
         lane_books b = books(h, lane);
         for (uint32_t i = 0; i < b.n; i++) {
             ggml_fp16_t k[DIM], v[DIM], right_k[DIM], right_v[DIM];
-            h2okv__read_kv(h, lane / KV_HEADS, lane % KV_HEADS, b.cell[i], k, v);
+            h2okv__read_kv(h, 0, lane / KV_HEADS, lane % KV_HEADS, b.cell[i], k, v);
             watched_kv(&full, lane / KV_HEADS, lane % KV_HEADS, b.pos[i], (unsigned char *)right_k,
                        (unsigned char *)right_v);
             assert_memory_equal(k, right_k, sizeof k);

@@ -14,7 +14,7 @@ enum { BUDGET = 192, RECENT = 64, UBATCH = 64, DIM = 64, N = 700, KV_BYTES = 2 *
 /* Bytes of a head's K and V of one cell, f16 each. */
 static void read_cell(const h2okv_llama *h, uint32_t layer, uint32_t head, uint32_t cell, unsigned char *out)
 {
-    h2okv__read_kv(h, layer, head, cell, out, out + KV_BYTES / 2);
+    h2okv__read_kv(h, 0, layer, head, cell, out, out + KV_BYTES / 2);
 }
 
 /* What each (head, position) of layer 0 holds in a cache that evicts nothing. */

@@ -257,7 +257,7 @@ static void check_bytes(run *r)
         uint32_t lane = h2okv_llama_lane(r->h, layer, head);
         uint32_t n = h2okv_cache_kept(h2okv_llama_cache(r->h), lane, pos, NULL, cell);
         for (uint32_t t = 0; t < n; t++) {
-            h2okv__read_kv(r->h, layer, head, cell[t], k, v);
+            h2okv__read_kv(r->h, 0, layer, head, cell[t], k, v);
             watched_kv(&r->plain, layer, head, pos[t], right_k, right_v);
             assert_memory_equal(k, right_k, ggml_row_size(r->c.type_k, r->c.k_dim));
             assert_memory_equal(v, right_v, ggml_row_size(r->c.type_v, r->c.v_dim));
