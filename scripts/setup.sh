@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes this machine ready to build: Debian packages, llama.cpp, the default model. Does nothing when all is there.
+# Makes this machine ready to build: Debian packages, llama.cpp, the default model, texts. Does nothing when all is there.
 #
-#   scripts/setup.sh [test] [model]
+#   scripts/setup.sh [test] [model] [texts]
 #
-# test: also what the tests need. model: also the default model. LLAMA and LLAMA_DIR as in the Makefile.
+# test: also what the tests need. model: also the default model. texts: also the prose of `make eval`. LLAMA and LLAMA_DIR as in the Makefile.
 # Packages are installed when that needs no question (root, or sudo without a password); else the one line
 # to type is printed and the exit code is 3.
 set -eu
@@ -97,5 +97,6 @@ case $llama in
     *) say "LLAMA=$llama: use prebuilt, source, system, auto or off"; exit 2 ;;
 esac
 ! wants model || parts="$parts model"
+! wants texts || parts="$parts texts"
 "$here/fetch.sh" $parts
 [ "$llama" != source ] || "$here/build-llama.sh"

