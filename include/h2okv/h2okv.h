@@ -272,6 +272,12 @@ H2OKV_API int h2okv_cache_trim(h2okv_cache *cache, int32_t pos0, const h2okv_pla
  * an empty plan. Errors: E_STALE (not this cache's newest plan). */
 H2OKV_API int h2okv_cache_commit(h2okv_cache *cache, const h2okv_plan *plan);
 
+/* Fork: `to` gets from's tokens, scores, pins, budget, recent, pool and counters, cell for cell; the engine copies K
+ * and V into the same cells of its own. Both were created with equal options; `parts`, memory and callbacks may differ
+ * and stay to's own. All or nothing. Errors: E_INVALID (`error` names the option that differs and both values), E_ORDER
+ * (one of them has tokens that are admitted and not yet committed). */
+H2OKV_API int h2okv_cache_copy(h2okv_cache *to, const h2okv_cache *from, h2okv_error *error);
+
 H2OKV_API uint32_t h2okv_cache_live(const h2okv_cache *cache);
 H2OKV_API void h2okv_cache_get_stats(const h2okv_cache *cache, h2okv_cache_stats *out);
 

@@ -100,6 +100,21 @@ void h2okv__lane_remove(const h2okv__lane *lane, uint32_t live, uint32_t cell);
 void h2okv__lane_rename(const h2okv__lane *lane, uint32_t live, uint32_t from, uint32_t to);
 uint32_t h2okv__lane_count_below(const h2okv__lane *lane, uint32_t live, int32_t pos);
 
+/* The options at create that two caches must share for the books of one to mean the same in the other. */
+enum { H2OKV__MOST_POLICY_NAME = 64 };
+typedef struct h2okv__kind {
+    uint32_t lanes, cells, budget, recent, sinks, pool, grace, count_self, heads;
+    double decay;
+    uint64_t seed;
+    char policy[H2OKV__MOST_POLICY_NAME]; /* its name, the rest 0 */
+} h2okv__kind;
+
+/* copy.c: the cache's kind; E_INVALID with the first field in which `theirs` is not `ours` and both values; and
+ * E_ORDER, naming `field`, when tokens are admitted and not yet committed. */
+h2okv__kind h2okv__kind_of(const h2okv_cache *cache);
+int h2okv__check_kind(const h2okv__kind *theirs, const h2okv__kind *ours, h2okv_error *error);
+int h2okv__check_between_passes(const h2okv_cache *cache, const char *field, h2okv_error *error);
+
 /* select.c: choose n of the lane's tokens order[0..n_among) to give up; their candidates come first in
  * cache->candidate. E_NAN when the policy ranks with a NaN. */
 int h2okv__select(h2okv_cache *cache, const h2okv__lane *lane, uint32_t n_among, uint32_t n);

@@ -2,6 +2,7 @@
 #include "support/rig.h"
 
 #include "support/check.h"
+#include "support/snapshot.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -104,6 +105,17 @@ void rig_restart(rig *r)
     r->admitted = r->evicted = r->passes = 0;
     start_oracle(r);
     engine_init(&r->engine, r->options.lanes, r->options.cells, r->options.seed + 1);
+}
+
+rig *rig_twin(const rig *r)
+{
+    rig *twin = malloc(sizeof *twin);
+    CHECK(twin != NULL);
+    memcpy(twin, r, sizeof *twin);
+    twin->oracle.options.user = twin;
+    twin->cache = NULL;
+    CHECK_OK(h2okv_cache_create(&twin->cache, &twin->created, NULL));
+    return twin;
 }
 
 void rig_free(rig *r)
@@ -326,4 +338,47 @@ const char *rig_check(const rig *r)
         wrong = check_lane(r, l);
     }
     return wrong;
+}
+
+const char *rig_differ(const rig *a, const rig *b)
+{
+    snapshot mine = snapshot_take(a->cache, a->options.lanes);
+    int same = snapshot_same(&mine, b->cache, b->options.lanes);
+    snapshot_free(&mine);
+    if (!same) {
+        return "the caches differ";
+    }
+    int engines = memcmp(a->engine.kv, b->engine.kv, sizeof a->engine.kv) == 0 &&
+                  memcmp(a->engine.pos, b->engine.pos, sizeof a->engine.pos) == 0 &&
+                  a->engine.n_moves == b->engine.n_moves;
+    return engines ? NULL : "the engines differ";
+}
+
+rig *rig_with_a_past(uint64_t seed)
+{
+    static const char *const policies[] = { "h2o", "default", "snapkv", "lifetime", "streaming", "random", "full" };
+    rig_options o = rig_defaults(seed);
+    o.policy = policies[seed % 7];
+    o.cells = strcmp(o.policy, "full") == 0 ? 480 : o.cells;
+    o.lanes = 1 + (uint32_t)(seed % RIG_LANES);
+    o.recent = 2 + (uint32_t)(seed % 4);
+    o.sinks = (uint32_t)(seed % 3);
+    o.grace = (uint32_t)(seed % 4);
+    o.decay = seed % 2 ? 1.0 : 0.97;
+    o.scatter = seed % 3 != 0;
+    o.group = 1 + (uint32_t)(seed % 2);
+    rig *r = rig_create(&o);
+    rig_pin(r, 2, 4);
+    for (uint32_t i = 0; i < 10; i++) {
+        rig_pass(r, 1 + (i + (uint32_t)seed) % 7);
+    }
+    /* The oracle ranks by lifetime as if the tail had never been, the library with it: no lossy trim there. */
+    rig_trim(r, r->next_pos - 1 - (int32_t)(strcmp(o.policy, "lifetime") == 0 ? 0 : seed % 5));
+    rig_pin(r, r->next_pos + 1, r->next_pos + 3);
+    rig_probe_pass(r, 3, 2);
+    rig_set_budget(r, o.budget + 1, o.recent + 1);
+    h2okv_cache_set_pool(r->cache, (uint32_t)(seed % 3));
+    r->oracle.options.pool = (uint32_t)(seed % 3);
+    rig_pass(r, 4);
+    return r;
 }

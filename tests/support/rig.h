@@ -53,6 +53,8 @@ typedef struct rig {
 
 rig_options rig_defaults(uint64_t seed);
 rig *rig_create(const rig_options *options);
+/* A second rig in the same state, but for its cache, which is new: its books are the caller's to copy. */
+rig *rig_twin(const rig *r);
 void rig_free(rig *r);
 void rig_restart(rig *r); /* engine, oracle and randomness anew; the cache is the caller's to clear */
 
@@ -75,5 +77,10 @@ void rig_probe_pass(rig *r, uint32_t n, uint32_t probe);
 void rig_pass(rig *r, uint32_t n); /* all of it */
 /* NULL or what is wrong. */
 const char *rig_check(const rig *r);
+/* Two caches show the same to the last bit, and two engines hold the same in the same cells. */
+const char *rig_differ(const rig *a, const rig *b);
+/* A rig that has been through everything that can be in a cache's books: evictions, trims, probes, pins, grace, another
+ * budget and pool; `seed` chooses options and policy. */
+rig *rig_with_a_past(uint64_t seed);
 
 #endif
