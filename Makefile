@@ -4,7 +4,7 @@
 #   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
 #   make test        build and run every test
 #   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: a minute)
-#   make eval        what a budget costs in quality, a small grid: five minutes (TEXT=file for your own)
+#   make eval        what a budget costs in quality: an hour (EVAL=ppl: five minutes; TEXT=file for your own)
 #   make model       fetch the default model
 #   make install     into PREFIX (default /usr/local), below DESTDIR
 #   make clean       remove build/; what was fetched stays in the cache folder
@@ -30,9 +30,10 @@ build:
 	$(CONFIGURE)
 	$(BUILD) --target product
 
+OWN_TEXT := $(TEXT)
 ifndef TEXT
 TEXT := build/licences.txt
-run eval: $(TEXT)
+run: $(TEXT)
 endif
 run:
 	@scripts/setup.sh model
@@ -54,12 +55,13 @@ bench:
 	cmake --build build --target bench
 	build/h2okv bench $(BENCH) $(if $(filter off,$(LLAMA)),--systems none) --csv build/bench.csv --svg build/bench.svg
 
+# The parts are in scripts/eval.mk; two run at once, each with one thread.
+EVAL_JOBS ?= 2
 eval:
-	@scripts/setup.sh model
+	@scripts/setup.sh model $(if $(OWN_TEXT),,texts)
 	$(CONFIGURE)
 	$(BUILD) --target product
-	build/h2okv eval kl -f '$(TEXT)' --budget 5%,10%,20%,50% --csv build/eval-kl.csv --svg build/eval-kl.svg
-	build/h2okv eval recall -f '$(TEXT)' --budget 10%,20%,50% --csv build/eval-recall.csv --svg build/eval-recall.svg
+	@$(MAKE) -f scripts/eval.mk --jobs=$(EVAL_JOBS) TEXTS='$(CACHE)/texts' TEXT='$(OWN_TEXT)'
 
 model:
 	@scripts/fetch.sh model
