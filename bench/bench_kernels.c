@@ -234,7 +234,7 @@ static void set_up(uint32_t type, const row *rows, uint32_t n_rows)
     for (uint32_t i = 0; i < n_rows; i++) {
         if (rows[i].isa != NULL) {
             job j = job_of(&rows[i], type);
-            size_t bytes = h2okv__attention_scratch_bytes(rows[i].isa, &j.a, rig.n_threads);
+            size_t bytes = h2okv__attention_scratch_bytes(rows[i].isa, &j.a, 1, rig.n_threads);
             scratch = bytes > scratch ? bytes : scratch;
         }
     }

@@ -61,6 +61,16 @@ typedef struct h2okv_attention {
 /* NULL when the kernels can do this, else why not: a fixed text for people. Looks at the shape and types only. */
 H2OKV_API const char *h2okv_attention_unsupported(const h2okv_attention *attention);
 
+/* Sequences that have a pass together: n calls that differ in their cells and in where things lie. Member i of a batch
+ * is the call described, with n_cells[i] cells and every pointer i strides further on. */
+typedef struct h2okv_attention_batch {
+    uint32_t n;
+    const uint32_t *n_cells;                 /* [n] */
+    size_t cell_stride;                      /* of `cell`, in entries */
+    size_t k_stride, v_stride;               /* in bytes */
+    size_t q_stride, out_stride, mass_stride; /* in floats */
+} h2okv_attention_batch;
+
 typedef struct h2okv_kernels h2okv_kernels;
 
 /* Room for calls with up to these sizes. `isa`: a name from
@@ -68,6 +78,10 @@ typedef struct h2okv_kernels h2okv_kernels;
  * instruction set, n_threads 0), E_UNSUPPORTED (not usable here, or a shape that is not supported), E_NOMEM. */
 H2OKV_API int h2okv_kernels_create(h2okv_kernels **out, const h2okv_attention *largest, uint32_t n_threads,
                                    const char *isa, const h2okv_allocator *allocator, h2okv_error *error);
+/* And for batches of up to n_batch. */
+H2OKV_API int h2okv_kernels_create_batch(h2okv_kernels **out, const h2okv_attention *largest, uint32_t n_batch,
+                                         uint32_t n_threads, const char *isa, const h2okv_allocator *allocator,
+                                         h2okv_error *error);
 H2OKV_API void h2okv_kernels_free(h2okv_kernels *kernels); /* NULL is allowed */
 
 /* The instruction set in use. */
@@ -79,6 +93,11 @@ H2OKV_API const char *h2okv_kernels_isa(const h2okv_kernels *kernels);
  * Mass has the same bits for any number of threads. Not checked here: shape, types, pointers. */
 H2OKV_API void h2okv_kernels_attend(h2okv_kernels *kernels, const h2okv_attention *attention, uint32_t thread,
                                     uint32_t n_threads);
+
+/* The same for a batch, for kernels from h2okv_kernels_create_batch. Each member gets the bits that it gets alone;
+ * members of one query each are shared out among the threads in one go. */
+H2OKV_API void h2okv_kernels_attend_batch(h2okv_kernels *kernels, const h2okv_attention *attention,
+                                          const h2okv_attention_batch *batch, uint32_t thread, uint32_t n_threads);
 
 #ifdef __cplusplus
 }

@@ -60,8 +60,9 @@ static int check(const h2okv__isa *isa, const char *name, const h2okv_attention 
     return H2OKV_OK;
 }
 
-int h2okv_kernels_create(h2okv_kernels **out, const h2okv_attention *largest, uint32_t n_threads, const char *isa_name,
-                         const h2okv_allocator *allocator, h2okv_error *error)
+int h2okv_kernels_create_batch(h2okv_kernels **out, const h2okv_attention *largest, uint32_t n_batch,
+                               uint32_t n_threads, const char *isa_name, const h2okv_allocator *allocator,
+                               h2okv_error *error)
 {
     *out = NULL;
     const h2okv__isa *isa = h2okv__isa_find(isa_name);
@@ -71,7 +72,7 @@ int h2okv_kernels_create(h2okv_kernels **out, const h2okv_attention *largest, ui
     }
     h2okv__layout layout = {0, false};
     h2okv__place(&layout, 1, sizeof(h2okv_kernels));
-    size_t scratch = h2okv__attention_scratch_bytes(isa, largest, n_threads);
+    size_t scratch = h2okv__attention_scratch_bytes(isa, largest, n_batch, n_threads);
     size_t offset = h2okv__place(&layout, scratch, 1);
     h2okv_kernels *k = scratch == 0 || layout.overflow ? NULL : h2okv__alloc(allocator, layout.bytes);
     if (k == NULL) {
@@ -87,6 +88,12 @@ int h2okv_kernels_create(h2okv_kernels **out, const h2okv_attention *largest, ui
     }
     *out = k;
     return H2OKV_OK;
+}
+
+int h2okv_kernels_create(h2okv_kernels **out, const h2okv_attention *largest, uint32_t n_threads, const char *isa_name,
+                         const h2okv_allocator *allocator, h2okv_error *error)
+{
+    return h2okv_kernels_create_batch(out, largest, 1, n_threads, isa_name, allocator, error);
 }
 
 void h2okv_kernels_free(h2okv_kernels *k)
@@ -105,4 +112,10 @@ const char *h2okv_kernels_isa(const h2okv_kernels *k)
 void h2okv_kernels_attend(h2okv_kernels *k, const h2okv_attention *attention, uint32_t thread, uint32_t n_threads)
 {
     h2okv__attend(k->isa, attention, &k->team, k->scratch, thread, n_threads);
+}
+
+void h2okv_kernels_attend_batch(h2okv_kernels *k, const h2okv_attention *attention, const h2okv_attention_batch *batch,
+                                uint32_t thread, uint32_t n_threads)
+{
+    h2okv__attend_batch(k->isa, attention, batch, &k->team, k->scratch, thread, n_threads);
 }

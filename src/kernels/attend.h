@@ -7,22 +7,28 @@
 
 enum {
     H2OKV__FEW_QUERIES = 8, /* up to here K and V are packed by whoever reads them, piece by piece */
+    H2OKV__TOGETHER = 16,   /* most members of a batch that are done at once */
 };
 
 /* One thread's view of one call. */
 typedef struct h2okv__call {
     const h2okv__isa *isa;
-    const h2okv__attention *a;
+    const h2okv__attention *a; /* [n]; all but cells and pointers is the same in each */
+    uint32_t n;
+    bool more; /* another call follows at once, so nobody may leave before all are done */
     h2okv__team *team;
     char *scratch;
     uint32_t thread, n_threads;
 } h2okv__call;
 
 /* Each way's needs are placed by the same code that later turns offsets into pointers. */
-void h2okv__decode_place(const h2okv__attention *a, uint32_t n_threads, h2okv__layout *layout);
+void h2okv__decode_place(const h2okv__attention *a, uint32_t n, uint32_t n_threads, h2okv__layout *layout);
 void h2okv__decode(const h2okv__call *call);
 void h2okv__prompt_place(const h2okv__isa *isa, const h2okv__attention *a, uint32_t n_threads, h2okv__layout *layout);
-void h2okv__prompt(const h2okv__call *call);
+void h2okv__prompt(const h2okv__call *call); /* n is 1 */
+
+/* A thread's last deed in a call. */
+void h2okv__end_call(const h2okv__call *call);
 
 /* The rows of a KV head: its group's heads of query 0, then of query 1, ... */
 static inline uint32_t h2okv__row_count(const h2okv__attention *a)

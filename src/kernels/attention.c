@@ -44,27 +44,76 @@ const char *h2okv__attention_unsupported(const h2okv__attention *a)
 
 /* ---- Memory ---- */
 
-size_t h2okv__attention_scratch_bytes(const h2okv__isa *isa, const h2okv__attention *shape, uint32_t n_threads)
+size_t h2okv__attention_scratch_bytes(const h2okv__isa *isa, const h2okv__attention *shape, uint32_t n_batch,
+                                      uint32_t n_threads)
 {
-    h2okv__layout few = {0}, many = {0};
+    h2okv__layout one = {0}, few = {0}, many = {0};
     h2okv__attention a = *shape;
     h2okv__prompt_place(isa, &a, n_threads, &many);
     a.queries = h2okv__min(a.queries, H2OKV__FEW_QUERIES);
-    h2okv__decode_place(&a, n_threads, &few);
-    if (few.overflow || many.overflow) {
+    h2okv__decode_place(&a, 1, n_threads, &few);
+    a.queries = 1;
+    h2okv__decode_place(&a, h2okv__min(n_batch, H2OKV__TOGETHER), n_threads, &one);
+    if (one.overflow || few.overflow || many.overflow) {
         return 0;
     }
-    return few.bytes > many.bytes ? few.bytes : many.bytes;
+    size_t most = one.bytes > few.bytes ? one.bytes : few.bytes;
+    return most > many.bytes ? most : many.bytes;
+}
+
+/* ---- Calls ---- */
+
+void h2okv__end_call(const h2okv__call *call)
+{
+    if (call->more) {
+        h2okv__team_wait(call->team, call->n_threads);
+    } else {
+        h2okv__team_leave(call->team, call->n_threads);
+    }
+}
+
+static void do_call(const h2okv__call *call)
+{
+    if (call->a->queries <= H2OKV__FEW_QUERIES) {
+        h2okv__decode(call);
+    } else {
+        h2okv__prompt(call);
+    }
 }
 
 void h2okv__attend(const h2okv__isa *isa, const h2okv__attention *a, h2okv__team *team, void *scratch,
                    uint32_t thread, uint32_t n_threads)
 {
-    h2okv__call call = {isa, a, team, scratch, thread, n_threads};
-    if (a->queries <= H2OKV__FEW_QUERIES) {
-        h2okv__decode(&call);
-    } else {
-        h2okv__prompt(&call);
+    h2okv__call call = {isa, a, 1, false, team, scratch, thread, n_threads};
+    do_call(&call);
+}
+
+static h2okv__attention member_of(const h2okv__attention *first, const h2okv_attention_batch *batch, uint32_t i)
+{
+    h2okv__attention a = *first;
+    a.cell += i * batch->cell_stride;
+    a.n_cells = batch->n_cells[i];
+    a.k = (const char *)a.k + i * batch->k_stride;
+    a.v = (const char *)a.v + i * batch->v_stride;
+    a.q += i * batch->q_stride;
+    a.out += i * batch->out_stride;
+    a.mass = a.mass != NULL ? a.mass + i * batch->mass_stride : NULL;
+    return a;
+}
+
+/* Members with one query each share their work out in one go; otherwise one alone is work enough for all threads. */
+void h2okv__attend_batch(const h2okv__isa *isa, const h2okv__attention *a, const h2okv_attention_batch *batch,
+                         h2okv__team *team, void *scratch, uint32_t thread, uint32_t n_threads)
+{
+    h2okv__attention member[H2OKV__TOGETHER];
+    uint32_t most = a->queries == 1 ? H2OKV__TOGETHER : 1;
+    for (uint32_t first = 0, n; first < batch->n; first += n) {
+        n = h2okv__min(batch->n - first, most);
+        for (uint32_t i = 0; i < n; i++) {
+            member[i] = member_of(a, batch, first + i);
+        }
+        h2okv__call call = {isa, member, n, first + n < batch->n, team, scratch, thread, n_threads};
+        do_call(&call);
     }
 }
 

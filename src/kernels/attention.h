@@ -25,9 +25,10 @@ typedef h2okv_attention h2okv__attention;
 /* NULL when the kernels can do this, else why not: a fixed text for people. Looks at the shape and types. */
 const char *h2okv__attention_unsupported(const h2okv__attention *a);
 
-/* Bytes of the memory, aligned to 64, that calls with this shape need; enough for every call with fewer queries
- * or cells too. O(cells) for each thread. 0 when the size overflows. */
-size_t h2okv__attention_scratch_bytes(const h2okv__isa *isa, const h2okv__attention *shape, uint32_t n_threads);
+/* Bytes of the memory, aligned to 64, that calls with this shape, and batches of up to n_batch, need; enough for every
+ * call with fewer queries or cells too. O(cells) for each thread. 0 when the size overflows. */
+size_t h2okv__attention_scratch_bytes(const h2okv__isa *isa, const h2okv__attention *shape, uint32_t n_batch,
+                                      uint32_t n_threads);
 
 /* This thread's part. All n_threads threads call it with the same arguments and their own number from 0; `out` and
  * `mass` are complete when all have returned, and only then may `team` and `scratch` be used again. Allocates
@@ -35,5 +36,9 @@ size_t h2okv__attention_scratch_bytes(const h2okv__isa *isa, const h2okv__attent
  * takes it and no further. The shape is supported and the scratch large enough: not checked again here. */
 void h2okv__attend(const h2okv__isa *isa, const h2okv__attention *a, h2okv__team *team, void *scratch,
                    uint32_t thread, uint32_t n_threads);
+
+/* The same for every member of a batch, each with the bits that it has alone. */
+void h2okv__attend_batch(const h2okv__isa *isa, const h2okv__attention *a, const h2okv_attention_batch *batch,
+                         h2okv__team *team, void *scratch, uint32_t thread, uint32_t n_threads);
 
 #endif

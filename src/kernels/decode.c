@@ -7,7 +7,8 @@
  *   pass 2, a part of a head's pieces:  true max and sum -> factor[row][piece] = exp(max of piece - max) / sum
  *           mass = sum over rows of factor e;  out = sum over pieces of factor o
  *
- * So 3 heads on 2 threads are as balanced as 4, and no sum depends on who did which piece.
+ * So 3 heads on 2 threads are as balanced as 4, and no sum depends on who did which piece. The members of a batch are
+ * like more pieces: those of the first, those of the second, ...
  */
 #include "kernels/attend.h"
 
@@ -80,14 +81,21 @@ static size_t rows_to_16(const decode *d)
     return ((size_t)d->rows + 15) / 16 * 16;
 }
 
-static void place(decode *d, h2okv__layout *layout, char *base, uint32_t thread, uint32_t n_threads)
+static void place_shared(decode *d, h2okv__layout *layout, char *base)
 {
     const h2okv__attention *a = d->a;
-    size_t k_pad = h2okv__pad(a->k_dim), v_pad = h2okv__pad(a->v_dim), most = most_pieces(a->n_cells);
+    size_t v_pad = h2okv__pad(a->v_dim), most = most_pieces(a->n_cells);
     d->e = h2okv__at(base, place4(layout, a->kv_heads, d->rows, d->columns, 1));
     d->max = h2okv__at(base, place4(layout, a->kv_heads, d->rows, most, 1));
     d->sum = h2okv__at(base, place4(layout, a->kv_heads, d->rows, most, 1));
     d->o = h2okv__at(base, place4(layout, most, a->kv_heads, d->rows, v_pad));
+}
+
+/* What threads have for themselves; it serves one member of a batch after another, the longest too. */
+static void place_own(decode *d, h2okv__layout *layout, char *base, uint32_t most, uint32_t thread, uint32_t n_threads)
+{
+    const h2okv__attention *a = d->a;
+    size_t k_pad = h2okv__pad(a->k_dim), v_pad = h2okv__pad(a->v_dim);
     for (uint32_t i = 0; i < n_threads; i++) {
         float *q = h2okv__at(base, place4(layout, a->kv_heads, rows_to_16(d), k_pad, 1));
         void *panel = h2okv__at(base, place4(layout, H2OKV__PANEL, k_pad > v_pad ? k_pad : v_pad, 1, 1));
@@ -319,28 +327,80 @@ static void do_part(const decode *d, uint32_t head, uint32_t part)
 
 /* ---- The way ---- */
 
-void h2okv__decode_place(const h2okv__attention *a, uint32_t n_threads, h2okv__layout *layout)
+/* The members of a batch; one in most calls. */
+typedef struct batch {
+    decode d[H2OKV__TOGETHER];
+    uint32_t n;
+} batch;
+
+static void place(batch *b, h2okv__layout *layout, char *base, uint32_t thread, uint32_t n_threads)
 {
-    decode d = {0};
-    cut(&d, a);
-    place(&d, layout, NULL, 0, n_threads);
+    decode *longest = &b->d[0];
+    for (uint32_t m = 0; m < b->n; m++) {
+        place_shared(&b->d[m], layout, base);
+        longest = b->d[m].a->n_cells > longest->a->n_cells ? &b->d[m] : longest;
+    }
+    place_own(longest, layout, base, most_pieces(longest->a->n_cells), thread, n_threads);
+    for (uint32_t m = 0; m < b->n; m++) {
+        b->d[m].q = longest->q;
+        b->d[m].panel = longest->panel;
+        b->d[m].factor = longest->factor;
+        b->d[m].part = longest->part;
+    }
+}
+
+void h2okv__decode_place(const h2okv__attention *a, uint32_t n, uint32_t n_threads, h2okv__layout *layout)
+{
+    batch b = {.n = n};
+    for (uint32_t m = 0; m < n; m++) {
+        cut(&b.d[m], a);
+    }
+    place(&b, layout, NULL, 0, n_threads);
+}
+
+static uint32_t parts_of(const decode *d)
+{
+    return part_count(d) * d->a->kv_heads;
+}
+
+/* A thread takes pieces in rising order, so it comes to each member once. */
+static void do_pieces(const batch *b, h2okv__team *team)
+{
+    uint32_t i = h2okv__team_take(team), first = 0;
+    for (uint32_t m = 0; m < b->n; first += b->d[m++].pieces) {
+        const decode *d = &b->d[m];
+        if (i - first < d->pieces) {
+            pack_all_q(d);
+        }
+        for (uint32_t next; i - first < d->pieces; i = next) {
+            next = h2okv__team_take(team);
+            do_piece(d, i - first, next - first);
+        }
+    }
+}
+
+static void do_parts(const batch *b, h2okv__team *team)
+{
+    uint32_t i = h2okv__team_take(team), first = 0;
+    for (uint32_t m = 0; m < b->n; first += parts_of(&b->d[m++])) {
+        const decode *d = &b->d[m];
+        for (; i - first < parts_of(d); i = h2okv__team_take(team)) {
+            do_part(d, (i - first) / part_count(d), (i - first) % part_count(d));
+        }
+    }
 }
 
 void h2okv__decode(const h2okv__call *call)
 {
-    decode d = {.isa = call->isa->few != NULL ? call->isa->few : call->isa};
+    batch b = {.n = call->n};
     h2okv__layout layout = {0};
-    cut(&d, call->a);
-    place(&d, &layout, call->scratch, call->thread, call->n_threads);
-    pack_all_q(&d);
-    for (uint32_t i = h2okv__team_take(call->team), next; i < d.pieces; i = next) {
-        next = h2okv__team_take(call->team);
-        do_piece(&d, i, next);
+    for (uint32_t m = 0; m < b.n; m++) {
+        b.d[m].isa = call->isa->few != NULL ? call->isa->few : call->isa;
+        cut(&b.d[m], &call->a[m]);
     }
+    place(&b, &layout, call->scratch, call->thread, call->n_threads);
+    do_pieces(&b, call->team);
     h2okv__team_wait(call->team, call->n_threads);
-    uint32_t parts = part_count(&d), end = parts * call->a->kv_heads;
-    for (uint32_t i = h2okv__team_take(call->team); i < end; i = h2okv__team_take(call->team)) {
-        do_part(&d, i / parts, i % parts);
-    }
-    h2okv__team_leave(call->team, call->n_threads);
+    do_parts(&b, call->team);
+    h2okv__end_call(call);
 }

@@ -271,5 +271,5 @@ void h2okv__prompt(const h2okv__call *call)
         call->isa->end(saved);
     }
     pack_head(&p, call, call->a->kv_heads); /* the last head's mass */
-    h2okv__team_leave(call->team, call->n_threads);
+    h2okv__end_call(call);
 }

@@ -224,7 +224,7 @@ static void lay_out_attend(offsets *at, const recipe *r)
     const h2okv_shape *s = &r->shape;
     h2okv__layout *layout = &at->layout;
     size_t rows = h2okv__mul(h2okv__mul(s->batch, s->heads, &layout->overflow), r->options.cells, &layout->overflow);
-    size_t scratch = h2okv__attention_scratch_bytes(r->isa, &r->attention, s->threads);
+    size_t scratch = h2okv__attention_scratch_bytes(r->isa, &r->attention, 1, s->threads);
 
     at->cell = h2okv__place(layout, s->max_pass, sizeof(uint32_t));
     at->pos = h2okv__place(layout, s->max_pass, sizeof(int32_t));

@@ -265,7 +265,7 @@ static const float problem_untouched = -12345.0f;
  * for. out and mass are filled with a mark before. */
 static inline void problem_run_times(problem *p, const h2okv__isa *isa, uint32_t n_threads, uint32_t times)
 {
-    size_t bytes = h2okv__attention_scratch_bytes(isa, &p->a, n_threads);
+    size_t bytes = h2okv__attention_scratch_bytes(isa, &p->a, 1, n_threads);
     assert_true(bytes > 0);
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(scratch);

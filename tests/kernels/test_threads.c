@@ -141,11 +141,11 @@ static void test_scratch_never_shrinks(void **state)
             for (uint32_t cells = queries; cells < 40000; cells += 1 + cells / 7) {
                 h2okv__attention shape = {.kv_heads = 3, .group = 3, .queries = queries, .k_dim = 64, .v_dim = 64,
                                           .n_cells = cells, .n_fresh = queries};
-                size_t bytes = h2okv__attention_scratch_bytes(h2okv__isa_at(i), &shape, 2);
+                size_t bytes = h2okv__attention_scratch_bytes(h2okv__isa_at(i), &shape, 1, 2);
                 assert_true(bytes >= before);
                 before = bytes;
                 shape.queries = shape.n_fresh = queries + 1;
-                assert_true(h2okv__attention_scratch_bytes(h2okv__isa_at(i), &shape, 2) >= bytes);
+                assert_true(h2okv__attention_scratch_bytes(h2okv__isa_at(i), &shape, 1, 2) >= bytes);
             }
         }
     }
@@ -156,14 +156,14 @@ static void test_scratch_is_linear_in_cells(void **state)
     (void)state;
     h2okv__attention shape = {.kv_heads = 3, .group = 3, .queries = 512, .k_dim = 64, .v_dim = 64, .n_fresh = 512};
     shape.n_cells = 100000;
-    size_t some = h2okv__attention_scratch_bytes(h2okv__isa_at(0), &shape, 2);
+    size_t some = h2okv__attention_scratch_bytes(h2okv__isa_at(0), &shape, 1, 2);
     shape.n_cells = 200000;
-    assert_true(h2okv__attention_scratch_bytes(h2okv__isa_at(0), &shape, 2) < 2 * some + 100000);
+    assert_true(h2okv__attention_scratch_bytes(h2okv__isa_at(0), &shape, 1, 2) < 2 * some + 100000);
     assert_true(some < 100000 * 1000);
     shape.n_cells = UINT32_MAX;
     shape.queries = shape.n_fresh = UINT32_MAX;
     shape.group = UINT32_MAX;
-    (void)h2okv__attention_scratch_bytes(h2okv__isa_at(0), &shape, UINT32_MAX >> 16); /* whatever: no trap */
+    (void)h2okv__attention_scratch_bytes(h2okv__isa_at(0), &shape, 1, UINT32_MAX >> 16); /* whatever: no trap */
 }
 
 int main(void)
