@@ -117,11 +117,18 @@ bool cache_uses_scores(const char *policy)
     return found && (found->flags & H2OKV_POLICY_NEEDS_SCORES);
 }
 
+const char *cache_guide_option(const cache_options *o)
+{
+    if (o->guide_chunk != CACHE_AUTO) return "--guide-chunk";
+    if (o->guide_recent != CACHE_AUTO) return "--guide-recent";
+    return o->guide_pool != CACHE_AUTO ? "--guide-pool" : NULL;
+}
+
 const char *cache_scores_option(const cache_options *o)
 {
     if (o->decay >= 0 && o->decay < 1) return "--decay";
     if (o->pool != CACHE_AUTO && o->pool > 0) return "--pool";
-    return o->guide_chunk != CACHE_AUTO ? "--guide-chunk" : NULL;
+    return cache_guide_option(o);
 }
 
 /* ---- What the policy makes of them -------------------------------------------------------------------- */

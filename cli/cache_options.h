@@ -61,7 +61,8 @@ bool cache_resolve(const char *command, cache_options *o);
 /* Does the policy choose by scores? Not those that keep all, the newest, or any. */
 bool cache_uses_scores(const char *policy);
 
-/* An option that was given and does nothing without scores, or NULL. */
+/* An option that was given and does nothing without a guide, or NULL; and the same for scores, which a guide needs. */
+const char *cache_guide_option(const cache_options *o);
 const char *cache_scores_option(const cache_options *o);
 
 /* The index of a policy's name, as cli_parse_name. */
@@ -85,6 +86,10 @@ bool cache_parse_guide(const char *command, const char *text, uint32_t *out);
       CACHE_MOST_TOKENS, NULL, "N", "tokens kept while the prompt is read; then down\nto the budget" },              \
     { CLI_COUNT, 0, "guide-chunk", (at) + offsetof(cache_options, guide_chunk), 1, CACHE_MOST_TOKENS, NULL, "N",     \
       "tokens of the prompt between two looks at the\nguide (64)" },                                                 \
+    { CLI_COUNT, 0, "guide-recent", (at) + offsetof(cache_options, guide_recent), 1, CACHE_MOST_TOKENS, NULL, "N",   \
+      "newest tokens kept while it is read so (32)" },                                                               \
+    { CLI_COUNT, 0, "guide-pool", (at) + offsetof(cache_options, guide_pool), 0, CACHE_MOST_TOKENS, NULL, "N",       \
+      "--pool while it is read so (8)" },                                                                            \
     { CLI_NAME, 0, "lanes", (at) + offsetof(cache_options, lanes), 0, 0, cache_lane_names, "WHICH",                  \
       "who chooses what to keep: each KV head of each\nlayer (head), each layer (layer), or one choice\n"            \
       "for the model (all)" },                                                                                       \

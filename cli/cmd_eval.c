@@ -35,10 +35,6 @@ static const cli_option options[] = {
     { CLI_TEXT, 0, "guide", FIELD(guides_text), 0, 0, NULL, "LIST",
       "recall: whether a document is read with the first\nquestion in mind: auto, its last N tokens only, or\n"
       "off (auto)" },
-    { CLI_COUNT, 0, "guide-recent", FIELD(cache.guide_recent), 1, MOST_TOKENS, NULL, "N",
-      "newest tokens kept while it is read so (32)" },
-    { CLI_COUNT, 0, "guide-pool", FIELD(cache.guide_pool), 0, MOST_TOKENS, NULL, "N",
-      "and --pool while it is read so (8)" },
     { CLI_COUNT, 0, "ubatch", FIELD(cache.ubatch), 1, MOST_TOKENS, NULL, "N",
       "tokens in a pass, all of which a pass sees beside\nthe budget (16; recall: 64)" },
     CACHE_ROWS(FIELD(cache)),

@@ -105,10 +105,8 @@ static const char *recalls_option(const eval_options *o)
     if (o->questions != EVAL_AUTO) return "--questions";
     if (o->depths_text) return "--depths";
     if (o->guides_text) return "--guide";
-    if (o->cache.guide_chunk != CACHE_AUTO) return "--guide-chunk";
-    if (o->cache.guide_recent != CACHE_AUTO) return "--guide-recent";
-    if (o->cache.guide_pool != CACHE_AUTO) return "--guide-pool";
-    return o->cache.prompt_budget > 0 ? "--prompt-budget" : NULL;
+    if (o->cache.prompt_budget > 0) return "--prompt-budget";
+    return cache_guide_option(&o->cache);
 }
 
 /* An option that would do nothing is refused, so that nobody believes it did something. */

@@ -1,6 +1,7 @@
 /* run_options.c - defaults of `h2okv run`, and what its options must fulfil together; `h2okv trace` shares them. */
 #include "run.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { NOT_GIVEN = -1 };
@@ -49,8 +50,17 @@ static bool check_guide(run_options *o)
     if (o->guide_how && o->guide_text) return cli_error(o->command, "give --guide or --guide-text, not both");
     if (o->guide_text && !*o->guide_text) return cli_error(o->command, "--guide-text is empty: give some text");
     if (o->guide_how && !cache_parse_guide(o->command, o->guide_how, &o->cache.guide)) return false;
-    if (o->cache.guide_chunk == CACHE_AUTO || o->guide_text || o->cache.guide > 0) return true;
-    return cli_error(o->command, "--guide-chunk has no effect with --guide off");
+    if (!cache_guide_option(&o->cache) || o->guide_text || o->cache.guide > 0) return true;
+    return cli_error(o->command, "%s has no effect with --guide off", cache_guide_option(&o->cache));
+}
+
+/* Once the policy has said what is recent. */
+static bool check_guide_recent(const run_options *o)
+{
+    const cache_options *c = &o->cache;
+    if (c->guide_recent == CACHE_AUTO || c->guide_recent <= c->recent) return true;
+    return cli_error(o->command, "--guide-recent %" PRIu32 " is more than --recent, %" PRIu32, c->guide_recent,
+                     c->recent);
 }
 
 /* An option that would do nothing is refused, so that nobody believes it did something. */
@@ -84,5 +94,5 @@ bool run_check(run_options *o)
     const char *policy = o->cache.policy;
     return check_source(o) && cache_parse_policy(o->command, policy, &o->cache.policy) &&
            cache_check(o->command, &o->cache) && check_guide(o) && check_scoring(o) && check_sampling(o) &&
-           cache_resolve(o->command, &o->cache);
+           cache_resolve(o->command, &o->cache) && check_guide_recent(o);
 }

@@ -22,6 +22,7 @@ static const struct {
     { { "--guide", "off" }, "90 lanes: every" },
     { { "--guide", "off", "--attention", "observe", "--policy", "h2o", "--pool", "2" }, "90 lanes: every" },
     { { "--attention", "observe", "--guide", "5", "--guide-chunk", "9" }, "90 lanes: every" },
+    { { "--guide", "5", "--guide-recent", "3", "--guide-pool", "2" }, "90 lanes: every" },
     { { "--guide-text", "the key", "--lanes", "layer" }, "30 lanes: every" },
     { { "--lanes", "all", "--policy", "tova" }, "1 lane: every" },
     { { "--prompt-budget", "64", "--pin", "3:6,10:12", "--grace", "2" }, "90 lanes: every" },
@@ -56,29 +57,47 @@ static void recorded_is_replayed(void **state)
     }
 }
 
+/* Lines of a trace that say so in what stands before their masses. */
+static unsigned lines_with(const char *path, const char *says)
+{
+    static char line[1 << 20];
+    FILE *file = fopen(path, "r");
+    unsigned n = 0;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "[")] = '\0';
+        n += strstr(line, says) != NULL;
+    }
+    fclose(file);
+    return n;
+}
+
 /* The trace does what it is told and is no copy: in a guided run there are probes, and scores are handed on. */
 static void a_guided_trace_has_probes(void **state)
 {
-    static char line[1 << 20];
     const char *path = program_file(NULL, 0);
     program_result r = program_run("run", MODEL, "-p", text, "-n", "3", "--trace", path);
-    FILE *file = fopen(path, "r");
-    unsigned probes = 0, spread = 0, pools = 0;
     (void)state;
     assert_int_equal(r.code, 0);
-    assert_non_null(fgets(line, sizeof line, file));
-    assert_contains(line, "\"policy\": \"default\"");
-    assert_contains(line, "\"sinks\": 4");
-    while (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "[")] = '\0';
-        probes += strstr(line, "\"probe\": 8") != NULL;
-        spread += strstr(line, "\"spread\": 8") != NULL;
-        pools += strstr(line, "\"pool\": ") != NULL;
-    }
-    assert_true(probes >= 4);
-    assert_int_equal(spread, 1);
-    assert_int_equal(pools, 2); /* 8 while it is read so, then the policy's again */
-    fclose(file);
+    assert_int_equal(lines_with(path, "\"policy\": \"default\""), 1);
+    assert_int_equal(lines_with(path, "\"sinks\": 4"), 1);
+    assert_true(lines_with(path, "\"probe\": 8") >= 4);
+    assert_int_equal(lines_with(path, "\"spread\": 8"), 1);
+    assert_int_equal(lines_with(path, "\"pool\": 8"), 1);
+    assert_int_equal(lines_with(path, "\"pool\": 0"), 2); /* the header's, and again after the guide */
+    program_free(&r);
+}
+
+/* What is newest and pooled while it is read so, then as before. */
+static void guided_reading_as_told(void **state)
+{
+    const char *path = program_file(NULL, 0);
+    program_result r = program_run("run", MODEL, "-p", text, "-n", "3", "--guide-recent", "3", "--guide-pool", "2", "--trace",
+                                   path);
+    (void)state;
+    assert_int_equal(r.code, 0);
+    assert_int_equal(lines_with(path, ", \"recent\": 3, \"pool\": 2"), 1);
+    assert_int_equal(lines_with(path, "\"spread\": 2, \"recent\": 16, \"pool\": 0"), 1);
     program_free(&r);
 }
 
@@ -108,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_is_replayed),
         cmocka_unit_test(a_guided_trace_has_probes),
+        cmocka_unit_test(guided_reading_as_told),
         cmocka_unit_test(ctrl_c_leaves_what_there_was),
         cmocka_unit_test(unwritable),
     };
