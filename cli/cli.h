@@ -76,7 +76,7 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 } cli_command;
 
-extern const cli_command cli_bench, cli_demo, cli_eval, cli_replay, cli_run, cli_trace;
+extern const cli_command cli_bench, cli_chat, cli_demo, cli_eval, cli_replay, cli_run, cli_trace;
 
 /* Sets the fields of `out` from argv. Returns false when the command has to end with *exit_code: help was
  * asked for, or there was an error and it has been reported. *first is the first argument after the
@@ -135,6 +135,17 @@ void cli_progress_text(char *out, size_t size, int width, const char *label, uin
 void cli_catch_signals(void);
 bool cli_interrupted(void);
 bool cli_signal_ignored(int number);
+
+/* From now on Ctrl-C may come often: each time it makes cli_interrupted true, until it is taken. cli_terminated:
+ * SIGTERM came, or either before this call; then cli_interrupted stays true. cli_take_resize: the terminal may have
+ * changed. */
+void cli_go_on_after_interrupts(void);
+bool cli_take_interrupt(void);
+bool cli_terminated(void);
+bool cli_take_resize(void);
+
+/* Waits until `fd` has bytes, or its end. False: one of the signals above has come, and is not taken yet. */
+bool cli_wait_for_input(int fd);
 
 /* ---- floor.c ------------------------------------------------------------------------------------------ */
 

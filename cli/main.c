@@ -18,6 +18,7 @@ static const struct {
     const cli_command *command;
 } commands[] = {
     { "With a model (llama.cpp)", &cli_run },
+    { NULL, &cli_chat },
     { NULL, &cli_trace },
     { NULL, &cli_eval },
     { NULL, &cli_bench },

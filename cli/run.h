@@ -29,8 +29,10 @@ typedef struct run_options {
 
 void run_defaults(run_options *o, const char *command);
 
-/* Checks what the options say together and fills in what was not given. False: an error has been printed. */
+/* Checks what the options say together and fills in what was not given. False: an error has been printed. The second
+ * one leaves out where the text comes from. */
 bool run_check(run_options *o);
+bool run_check_settings(run_options *o);
 
 /* The prompt as it was given: an exit code, and on CLI_OK valid UTF-8 that is not empty. */
 int run_read_prompt(const run_options *o, cli_buffer *text);
@@ -61,24 +63,30 @@ int run_model(const run_options *o, const cli_buffer *prompt); /* llama/run.c; r
       "map the model file instead of reading it: other\nprograms share it, but memory grows by it where\n"            \
       "llama.cpp rearranges the weights" }
 #define RUN_CACHE_ROWS(at)                                                                                            \
+    RUN_KEEP_ROWS(at),                                                                                                \
+    { CLI_TEXT, 0, "guide", RUN_FIELD(at, guide_how), 0, 0, NULL, "HOW",                                              \
+      "read the prompt with its end in mind, so that what\nit asks for is kept: auto (its last paragraph, when\n"     \
+      "it is longer than the budget), the last N tokens,\nor off (auto)" },                                           \
+    { CLI_TEXT, 0, "guide-text", RUN_FIELD(at, guide_text), 0, 0, NULL, "TEXT",                                       \
+      "read all of it with this text in mind" },                                                                      \
+    RUN_PASS_ROWS(at)
+#define RUN_KEEP_ROWS(at)                                                                                             \
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Cache" },                                                           \
     { CLI_COUNT, 0, "budget", RUN_FIELD(at, cache.budget), CACHE_LEAST_BUDGET, CACHE_MOST_TOKENS, NULL, "N",          \
       "tokens kept (512)" },                                                                                          \
     { CLI_COUNT, 0, "recent", RUN_FIELD(at, cache.recent), 0, CACHE_MOST_TOKENS, NULL, "N",                           \
       "of these the newest (the policy's: mostly half)" },                                                            \
     { CLI_TEXT, 0, "policy", RUN_FIELD(at, cache.policy), 0, 0, NULL, "NAME",                                         \
-      "default, h2o (heavy hitters), h2o-paper, snapkv,\ntova, lifetime, streaming, window, random, full" },          \
-    { CLI_TEXT, 0, "guide", RUN_FIELD(at, guide_how), 0, 0, NULL, "HOW",                                              \
-      "read the prompt with its end in mind, so that what\nit asks for is kept: auto (its last paragraph, when\n"     \
-      "it is longer than the budget), the last N tokens,\nor off (auto)" },                                           \
-    { CLI_TEXT, 0, "guide-text", RUN_FIELD(at, guide_text), 0, 0, NULL, "TEXT",                                       \
-      "read all of it with this text in mind" },                                                                      \
+      "default, h2o (heavy hitters), h2o-paper, snapkv,\ntova, lifetime, streaming, window, random, full" }
+#define RUN_PASS_ROWS(at)                                                                                             \
     { CLI_COUNT, 0, "ubatch", RUN_FIELD(at, cache.ubatch), 1, CACHE_MOST_TOKENS, NULL, "N",                           \
       "most tokens in a pass (the least from 128 up\nthat makes budget + N a multiple of 256)" },                     \
     CACHE_ROWS(RUN_FIELD(at, cache))
 #define RUN_CHOICE_ROWS(at)                                                                                           \
     { CLI_HEADING, 0, NULL, 0, 0, 0, NULL, NULL, "Choosing tokens" },                                                 \
     { CLI_REAL, 0, "temp", RUN_FIELD(at, temp), 0, 100, NULL, "X", "temperature (0: always the most likely token)" }, \
+    RUN_AMONG_ROWS(at)
+#define RUN_AMONG_ROWS(at)                                                                                            \
     { CLI_COUNT, 0, "top-k", RUN_FIELD(at, top_k), 0, INT32_MAX, NULL, "N", "among the N most likely (40; 0: all)" }, \
     { CLI_REAL, 0, "top-p", RUN_FIELD(at, top_p), 0, 1, NULL, "X", "among those that make up X (0.95)" },             \
     { CLI_REAL, 0, "min-p", RUN_FIELD(at, min_p), 0, 1, NULL, "X", "at least X as likely as the most likely (0.05)" }

@@ -89,10 +89,15 @@ static bool check_sampling(run_options *o)
     return true;
 }
 
-bool run_check(run_options *o)
+bool run_check_settings(run_options *o)
 {
     const char *policy = o->cache.policy;
-    return check_source(o) && cache_parse_policy(o->command, policy, &o->cache.policy) &&
+    return cache_parse_policy(o->command, policy, &o->cache.policy) &&
            cache_check(o->command, &o->cache) && check_guide(o) && check_scoring(o) && check_sampling(o) &&
            cache_resolve(o->command, &o->cache) && check_guide_recent(o);
+}
+
+bool run_check(run_options *o)
+{
+    return check_source(o) && run_check_settings(o);
 }

@@ -25,7 +25,7 @@ static struct llama_sampler *without_end_tokens(const struct llama_vocab *vocab)
 }
 
 /* llama.cpp's samplers in its usual order. */
-static struct llama_sampler *make_sampler(const run_options *o, const struct llama_vocab *vocab)
+struct llama_sampler *generation_sampler(const run_options *o, const struct llama_vocab *vocab)
 {
     struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
     struct llama_sampler *bias = o->ignore_eos && chain ? without_end_tokens(vocab) : NULL;
@@ -48,7 +48,7 @@ bool generation_start(generation *g, const run_options *options, engine *e, cons
 {
     *g = (generation){ .options = options, .engine = e, .prompt = prompt, .n_prompt = n };
     g->first_token_s = -1;
-    g->sampler = make_sampler(options, e->vocab);
+    g->sampler = generation_sampler(options, e->vocab);
     return g->sampler || cli_error(g->options->command, "out of memory for the sampler");
 }
 
@@ -117,6 +117,7 @@ int generation_read_prompt(generation *g, const cli_buffer *text)
 
 static int put_text(generation *g, const char *text, size_t n)
 {
+    if (g->put) return g->put(g->put_user, text, n);
     if (g->options->json) {
         if (cli_buffer_add(&g->text, text, n)) return CLI_OK;
         cli_error(g->options->command, "out of memory for the text");
@@ -186,6 +187,6 @@ int generation_write(generation *g)
     cli_progress_start(&g->progress, "new", g->options->quiet || text_on_terminal);
     code = write_tokens(g);
     cli_progress_end(&g->progress);
-    if (!code && text_on_terminal && g->n_new > 0) code = put_text(g, "\n", 1);
+    if (!code && text_on_terminal && !g->put && g->n_new > 0) code = put_text(g, "\n", 1);
     return code;
 }

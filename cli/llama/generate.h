@@ -17,6 +17,7 @@ typedef struct generation {
     struct llama_sampler *sampler;
     const llama_token *prompt;
     uint32_t n_prompt;
+    uint32_t n_behind;    /* its last tokens that are no text: a chat template's */
     uint32_t n_read;      /* of its tokens, by earlier calls */
     uint32_t n_guide;     /* tokens that it was read for; 0: none */
 
@@ -28,6 +29,9 @@ typedef struct generation {
     double first_token_s; /* from `start` until the first token was chosen; below 0: none was */
     double decode_s;      /* from then on until the last token was chosen */
 
+    int (*put)(void *user, const char *text, size_t n); /* takes whole characters, returns an exit code; NULL: they
+                                                           go to stdout */
+    void *put_user;
     cli_utf8 characters;
     cli_buffer piece;     /* a token's bytes */
     cli_buffer text;      /* all whole characters, for --json */
@@ -38,6 +42,9 @@ typedef struct generation {
 /* Both return an exit code: CLI_OK also when Ctrl-C ended it (g->stopped), else an error has been printed. */
 int generation_read_prompt(generation *g, const cli_buffer *text); /* the prompt's text */
 int generation_write(generation *g);
+
+/* A chain of samplers as the options want it; NULL: out of memory. */
+struct llama_sampler *generation_sampler(const run_options *o, const struct llama_vocab *vocab);
 
 bool generation_start(generation *g, const run_options *options, engine *e, const llama_token *prompt,
                       uint32_t n);

@@ -42,6 +42,7 @@ static int count_asking(const generation *g, const cli_buffer *text, uint32_t *n
     const char *paragraph = last_paragraph(text);
     llama_token *tokens = NULL;
     int code = engine_tokenize_more(g->engine, paragraph, (size_t)(text->data + text->n - paragraph), &tokens, n);
+    *n += g->n_behind;
     if (*n > MOST_AUTO_GUIDE) *n = MOST_AUTO_GUIDE;
     free(tokens);
     return code;

@@ -71,7 +71,7 @@ void report_config(FILE *out, const run_options *o, const engine *e)
 /* ---- For people --------------------------------------------------------------------------------------- */
 
 /* "350" or, where that would be coarse, "3.5". */
-static char *speed_text(char *out, double speed)
+char *report_speed(char *out, double speed)
 {
     snprintf(out, 32, speed < 10 ? "%.1f" : "%.0f", speed);
     return out;
@@ -83,7 +83,7 @@ static void put_prompt_line(FILE *out, const generation *g)
     uint32_t n = prompt_done(g);
     if (n < g->n_prompt) snprintf(done, sizeof done, " (%s read)", cli_thousands(speed, n));
     fprintf(out, "  prompt   %s token%s%s in %.2f s, %s tok/s\n", cli_thousands(all, g->n_prompt),
-            g->n_prompt == 1 ? "" : "s", done, g->prompt_s, speed_text(speed, prompt_speed(g)));
+            g->n_prompt == 1 ? "" : "s", done, g->prompt_s, report_speed(speed, prompt_speed(g)));
 }
 
 static void put_new_line(FILE *out, const generation *g)
@@ -92,42 +92,54 @@ static void put_new_line(FILE *out, const generation *g)
     char all[32], speed[32];
     fprintf(out, "  new      %s token%s", cli_thousands(all, g->n_new), g->n_new == 1 ? "" : "s");
     if (decode_speed(g) > 0) {
-        fprintf(out, " in %.2f s, %s tok/s", g->decode_s, speed_text(speed, decode_speed(g)));
+        fprintf(out, " in %.2f s, %s tok/s", g->decode_s, report_speed(speed, decode_speed(g)));
     }
     if (g->first_token_s >= 0) fprintf(out, "; the first after %.2f s", g->first_token_s);
     fprintf(out, " (%s)\n", why[g->stopped]);
 }
 
-static uint64_t full_bytes(const generation *g, const h2okv_llama_stats *s)
+static uint64_t full_bytes(const h2okv_llama_stats *s, uint64_t positions)
 {
-    return s->kv_bytes_per_token * positions_of(g);
+    return s->kv_bytes_per_token * positions;
 }
 
-void report_text(FILE *out, const generation *g)
+void report_policy(FILE *out, const run_options *o, const engine *e)
 {
-    h2okv_llama_stats s = stats_of(g->engine, g->options);
-    const run_options *o = g->options;
-    char a[32], b[32], c[32], d[32];
-    if (!g->engine->h) {
-        fputs("interrupted while the model was loaded\n", out);
-        return;
-    }
+    h2okv_llama_stats s = stats_of(e, o);
+    char budget[32];
     fprintf(out, "%s%s%s, budget %s = %" PRIu32 " recent + %" PRIu32 " heavy (%" PRIu32 " sinks)\n",
-            cli_style(out, CLI_BOLD), o->cache.policy, cli_style(out, CLI_PLAIN), cli_thousands(a, s.budget),
+            cli_style(out, CLI_BOLD), o->cache.policy, cli_style(out, CLI_PLAIN), cli_thousands(budget, s.budget),
             o->cache.recent, s.budget - o->cache.recent, o->cache.sinks);
-    put_prompt_line(out, g);
-    put_new_line(out, g);
+}
+
+void report_cache(FILE *out, const engine *e, uint64_t positions)
+{
+    h2okv_llama_stats s;
+    char a[32], b[32], c[32], d[32];
+    h2okv_llama_get_stats(e->h, &s);
     fprintf(out, "  cells    %s live, %s at most, of %s; %s tokens evicted (%" PRIu32 " lanes)\n",
             cli_thousands(a, s.cache.live), cli_thousands(b, s.cache.peak_live), cli_thousands(c, s.cells),
             cli_thousands(d, s.cache.evicted), s.lanes);
     fprintf(out, "  KV       %s; a full cache would need %s\n", cli_bytes(a, s.kv_bytes),
-            cli_bytes(b, full_bytes(g, &s)));
+            cli_bytes(b, full_bytes(&s, positions)));
     fprintf(out, "  process  %s at most\n", cli_bytes(a, cli_peak_memory()));
+}
+
+void report_text(FILE *out, const generation *g)
+{
+    if (!g->engine->h) {
+        fputs("interrupted while the model was loaded\n", out);
+        return;
+    }
+    report_policy(out, g->options, g->engine);
+    put_prompt_line(out, g);
+    put_new_line(out, g);
+    report_cache(out, g->engine, positions_of(g));
 }
 
 /* ---- JSON --------------------------------------------------------------------------------------------- */
 
-static bool set(json_t *object, const char *key, json_t *value)
+bool report_set(json_t *object, const char *key, json_t *value)
 {
     return json_object_set_new(object, key, value) == 0;
 }
@@ -137,46 +149,51 @@ static json_t *real_or_null(double value, bool known)
     return known ? json_real(value) : json_null();
 }
 
-static bool set_fixed_keys(json_t *j, const generation *g, const h2okv_llama_stats *s)
+static bool set_run(json_t *j, const generation *g)
 {
-    return set(j, "prompt_tokens", json_integer(g->n_prompt)) &&
-           set(j, "generated_tokens", json_integer(g->n_new)) &&
-           set(j, "prompt_tok_s", real_or_null(prompt_speed(g), g->prompt_s > 0)) &&
-           set(j, "decode_tok_s", real_or_null(decode_speed(g), decode_speed(g) > 0)) &&
-           set(j, "ttft_s", real_or_null(g->first_token_s, g->first_token_s >= 0)) &&
-           set(j, "kv_bytes", json_integer((json_int_t)s->kv_bytes)) &&
-           set(j, "kv_bytes_full", json_integer((json_int_t)full_bytes(g, s))) &&
-           set(j, "peak_live", json_integer(s->cache.peak_live)) &&
-           set(j, "budget", json_integer(s->budget)) &&
-           set(j, "evicted", json_integer((json_int_t)s->cache.evicted)) &&
-           set(j, "text", json_stringn(g->text.data ? g->text.data : "", g->text.n));
+    return report_set(j, "prompt_tokens", json_integer(g->n_prompt)) &&
+           report_set(j, "generated_tokens", json_integer(g->n_new)) &&
+           report_set(j, "prompt_tok_s", real_or_null(prompt_speed(g), g->prompt_s > 0)) &&
+           report_set(j, "decode_tok_s", real_or_null(decode_speed(g), decode_speed(g) > 0)) &&
+           report_set(j, "ttft_s", real_or_null(g->first_token_s, g->first_token_s >= 0)) &&
+           report_set(j, "text", json_stringn(g->text.data ? g->text.data : "", g->text.n)) &&
+           report_set(j, "stopped", json_string(stop_name(g->stopped))) &&
+           report_set(j, "guide_tokens", json_integer(g->n_guide));
 }
 
-static bool set_other_keys(json_t *j, const generation *g, const h2okv_llama_stats *s)
+static bool set_counts(json_t *j, const h2okv_llama_stats *s, uint64_t positions)
 {
-    const run_options *o = g->options;
-    return set(j, "stopped", json_string(stop_name(g->stopped))) &&
-           set(j, "positions", json_integer(positions_of(g))) &&
-           set(j, "live", json_integer(s->cache.live)) && set(j, "cells", json_integer(s->cells)) &&
-           set(j, "ubatch", json_integer(s->ubatch)) && set(j, "policy", json_string(o->cache.policy)) &&
-           set(j, "recent", json_integer(o->cache.recent)) && set(j, "sinks", json_integer(o->cache.sinks)) &&
-           set(j, "decay", json_real(o->cache.decay)) && set(j, "pool", json_integer(o->cache.pool)) &&
-           set(j, "guide_tokens", json_integer(g->n_guide)) && set(j, "lanes", json_integer(s->lanes)) &&
-           set(j, "attention", g->engine->h ? json_string(s->isa ? "fused" : "observe") : json_null()) &&
-           set(j, "isa", s->isa ? json_string(s->isa) : json_null()) &&
-           set(j, "kv_type", json_string(cache_kv_type_names[o->cache.kv_type])) &&
-           set(j, "moves", json_integer((json_int_t)s->cache.moves)) &&
-           set(j, "engine_s", json_real((double)s->engine_us * 1e-6)) &&
-           set(j, "bookkeeping_s", json_real((double)s->bookkeeping_us * 1e-6)) &&
-           set(j, "peak_rss_bytes", json_integer((json_int_t)cli_peak_memory())) &&
-           set(j, "model", json_string(g->engine->path)) && set(j, "version", json_string(h2okv_version()));
+    return report_set(j, "kv_bytes", json_integer((json_int_t)s->kv_bytes)) &&
+           report_set(j, "kv_bytes_full", json_integer((json_int_t)full_bytes(s, positions))) &&
+           report_set(j, "peak_live", json_integer(s->cache.peak_live)) &&
+           report_set(j, "budget", json_integer(s->budget)) &&
+           report_set(j, "evicted", json_integer((json_int_t)s->cache.evicted)) &&
+           report_set(j, "positions", json_integer((json_int_t)positions)) &&
+           report_set(j, "live", json_integer(s->cache.live)) && report_set(j, "cells", json_integer(s->cells)) &&
+           report_set(j, "ubatch", json_integer(s->ubatch)) && report_set(j, "lanes", json_integer(s->lanes)) &&
+           report_set(j, "moves", json_integer((json_int_t)s->cache.moves)) &&
+           report_set(j, "engine_s", json_real((double)s->engine_us * 1e-6)) &&
+           report_set(j, "bookkeeping_s", json_real((double)s->bookkeeping_us * 1e-6));
+}
+
+bool report_set_cache(json_t *j, const run_options *o, const engine *e, uint64_t positions)
+{
+    h2okv_llama_stats s = stats_of(e, o);
+    return set_counts(j, &s, positions) && report_set(j, "policy", json_string(o->cache.policy)) &&
+           report_set(j, "recent", json_integer(o->cache.recent)) &&
+           report_set(j, "sinks", json_integer(o->cache.sinks)) && report_set(j, "decay", json_real(o->cache.decay)) &&
+           report_set(j, "pool", json_integer(o->cache.pool)) &&
+           report_set(j, "attention", e->h ? json_string(s.isa ? "fused" : "observe") : json_null()) &&
+           report_set(j, "isa", s.isa ? json_string(s.isa) : json_null()) &&
+           report_set(j, "kv_type", json_string(cache_kv_type_names[o->cache.kv_type])) &&
+           report_set(j, "peak_rss_bytes", json_integer((json_int_t)cli_peak_memory())) &&
+           report_set(j, "model", json_string(e->path)) && report_set(j, "version", json_string(h2okv_version()));
 }
 
 bool report_json(FILE *out, const generation *g)
 {
-    h2okv_llama_stats s = stats_of(g->engine, g->options);
     json_t *j = json_object();
-    bool ok = j && set_fixed_keys(j, g, &s) && set_other_keys(j, g, &s);
+    bool ok = j && set_run(j, g) && report_set_cache(j, g->options, g->engine, positions_of(g));
     if (!ok) cli_error("run", "out of memory for the JSON report");
     if (ok && (json_dumpf(j, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) || fputc('\n', out) == EOF)) {
         ok = cli_error("run", "cannot write the JSON report");
