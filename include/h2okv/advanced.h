@@ -62,6 +62,15 @@ struct h2okv_policy {
  * last commit). */
 H2OKV_API int h2okv_cache_abandon(h2okv_cache *cache);
 
+/* The cells in use by rising engine position, the order of the `cell` of h2okv_cache_restore; arrays of at least live
+ * entries, each may be NULL. Returns how many there are. */
+H2OKV_API uint32_t h2okv_cache_engine_cells(const h2okv_cache *cache, int32_t *pos, uint32_t *cell);
+
+/* FNV-1a with 64 bits over `bytes` more bytes, from H2OKV_CHECKSUM_START on: for an engine that saves K and V beside
+ * the books. It notices damage, not malice. */
+#define H2OKV_CHECKSUM_START 0xCBF29CE484222325u
+H2OKV_API uint64_t h2okv_checksum(uint64_t sum, const void *data, size_t bytes);
+
 /* Fill `error` (NULL is allowed) as printf does and return `status`: for engines and policies that report as the
  * library does, in one line: return h2okv_error_set(error, H2OKV_E_ENGINE, "field", "text"). */
 H2OKV_API int h2okv_error_set(h2okv_error *error, int status, const char *field, const char *format, ...)

@@ -278,6 +278,26 @@ H2OKV_API int h2okv_cache_commit(h2okv_cache *cache, const h2okv_plan *plan);
  * (one of them has tokens that are admitted and not yet committed). */
 H2OKV_API int h2okv_cache_copy(h2okv_cache *to, const h2okv_cache *from, h2okv_error *error);
 
+/* The books as a block of bytes, the same on every machine: tokens, scores, pins, counters, budget, recent and pool of
+ * now, and the options at create; K and V are the engine's to save. `bytes`: at least h2okv_cache_state_bytes, which is
+ * what is written. Errors: E_INVALID (bytes), E_ORDER (tokens are admitted and not yet committed). */
+H2OKV_API size_t h2okv_cache_state_bytes(const h2okv_cache *cache);
+H2OKV_API int h2okv_cache_save(const h2okv_cache *cache, void *buffer, size_t bytes, h2okv_error *error);
+
+/* The books of a block of exactly `bytes`, in place of the cache's own. The cache was created with options equal to
+ * those of the one saved; cells, parts, memory and callbacks may differ.
+ *   cell   [live] where the engine has the tokens now, by rising engine position; NULL: in the cells of then
+ * All or nothing, and all is checked: length, version, checksum, and that the books are such as calls lead to.
+ * Errors: E_INVALID (`error` names the option that differs and both values, or says what is wrong with the block; or
+ * `cell`), E_ORDER (as in save). */
+H2OKV_API int h2okv_cache_restore(h2okv_cache *cache, const void *state, size_t bytes, const uint32_t *cell,
+                                  h2okv_error *error);
+
+/* The same checks, but for the cells, and nothing is restored: so an engine knows how many cells to take, and for which
+ * of its positions. *live: tokens in each lane; pos, [cells] or NULL: the engine's positions, rising. */
+H2OKV_API int h2okv_cache_check_state(const h2okv_cache *cache, const void *state, size_t bytes, uint32_t *live,
+                                      int32_t *pos, h2okv_error *error);
+
 H2OKV_API uint32_t h2okv_cache_live(const h2okv_cache *cache);
 H2OKV_API void h2okv_cache_get_stats(const h2okv_cache *cache, h2okv_cache_stats *out);
 

@@ -293,3 +293,17 @@ uint32_t h2okv_cache_kept(const h2okv_cache *c, uint32_t lane, int32_t *pos, dou
     }
     return view.live;
 }
+
+uint32_t h2okv_cache_engine_cells(const h2okv_cache *c, int32_t *pos, uint32_t *cell)
+{
+    for (uint32_t k = 0; k < c->live; k++) {
+        uint32_t at = c->engine_order[k];
+        if (pos != NULL) {
+            pos[k] = c->engine_pos[at];
+        }
+        if (cell != NULL) {
+            cell[k] = at;
+        }
+    }
+    return c->live;
+}

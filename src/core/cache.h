@@ -90,8 +90,9 @@ h2okv__lane h2okv__lane_of(const h2okv_cache *cache, uint32_t lane);
 /* First position admitted in this pass; while nothing is, the first that could be. */
 int32_t h2okv__pass_first(const h2okv_cache *cache);
 
-/* pins.c: is the token at `pos` pinned; and a trim's effect. */
+/* pins.c: is the token at `pos` pinned; how many pinned positions are no sinks; and a trim's effect. */
 bool h2okv__is_pinned(const h2okv_cache *cache, int32_t pos);
+uint32_t h2okv__count_pinned(const h2okv__range *pin, uint32_t n, uint32_t sinks);
 void h2okv__cut_pins(h2okv_cache *cache, int32_t pos0);
 
 /* lane.c: one token in a lane's books. `live` is what the lane holds before the call. */
@@ -103,7 +104,7 @@ uint32_t h2okv__lane_count_below(const h2okv__lane *lane, uint32_t live, int32_t
 /* The options at create that two caches must share for the books of one to mean the same in the other. */
 enum { H2OKV__MOST_POLICY_NAME = 64 };
 typedef struct h2okv__kind {
-    uint32_t lanes, cells, budget, recent, sinks, pool, grace, count_self, heads;
+    uint32_t lanes, budget, recent, sinks, pool, grace, count_self, heads;
     double decay;
     uint64_t seed;
     char policy[H2OKV__MOST_POLICY_NAME]; /* its name, the rest 0 */

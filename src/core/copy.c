@@ -14,7 +14,6 @@ h2okv__kind h2okv__kind_of(const h2okv_cache *c)
 {
     h2okv__kind kind = {
         .lanes = c->options.lanes,
-        .cells = c->options.cells,
         .budget = c->first_budget,
         .recent = c->first_recent,
         .sinks = c->options.sinks,
@@ -36,6 +35,14 @@ static int differs(h2okv_error *error, const char *field, const char *theirs, co
                            theirs, ours);
 }
 
+static int differs_in_count(h2okv_error *error, const char *field, uint32_t theirs, uint32_t ours)
+{
+    char a[16], b[16];
+    (void)snprintf(a, sizeof a, "%u", theirs);
+    (void)snprintf(b, sizeof b, "%u", ours);
+    return differs(error, field, a, b);
+}
+
 static int check_counts(const h2okv__kind *theirs, const h2okv__kind *ours, h2okv_error *error)
 {
     const struct {
@@ -43,7 +50,6 @@ static int check_counts(const h2okv__kind *theirs, const h2okv__kind *ours, h2ok
         uint32_t theirs, ours;
     } count[] = {
         {"lanes", theirs->lanes, ours->lanes},
-        {"cells", theirs->cells, ours->cells},
         {"budget", theirs->budget, ours->budget},
         {"recent", theirs->recent, ours->recent},
         {"sinks", theirs->sinks, ours->sinks},
@@ -54,10 +60,7 @@ static int check_counts(const h2okv__kind *theirs, const h2okv__kind *ours, h2ok
     };
     for (size_t i = 0; i < sizeof count / sizeof count[0]; i++) {
         if (count[i].theirs != count[i].ours) {
-            char a[16], b[16];
-            (void)snprintf(a, sizeof a, "%u", count[i].theirs);
-            (void)snprintf(b, sizeof b, "%u", count[i].ours);
-            return differs(error, count[i].field, a, b);
+            return differs_in_count(error, count[i].field, count[i].theirs, count[i].ours);
         }
     }
     return H2OKV_OK;
@@ -98,6 +101,9 @@ static int check_copy(const h2okv_cache *to, const h2okv_cache *from, h2okv_erro
 {
     h2okv__kind theirs = h2okv__kind_of(from), ours = h2okv__kind_of(to);
     int status = h2okv__check_kind(&theirs, &ours, error);
+    if (status == H2OKV_OK && from->options.cells != to->options.cells) {
+        return differs_in_count(error, "cells", from->options.cells, to->options.cells);
+    }
     if (status == H2OKV_OK && from->policy.rank != to->policy.rank) {
         return h2okv_error_set(error, H2OKV_E_INVALID, "custom_policy",
                                "the policies have one name, \"%s\", and different rank functions", ours.policy);

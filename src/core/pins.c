@@ -33,7 +33,7 @@ void h2okv__cut_pins(h2okv_cache *c, int32_t pos0)
 }
 
 /* Pinned positions that are no sinks. */
-static uint32_t count_pinned(const h2okv__range *pin, uint32_t n, uint32_t sinks)
+uint32_t h2okv__count_pinned(const h2okv__range *pin, uint32_t n, uint32_t sinks)
 {
     uint32_t count = 0;
     int64_t floor = sinks;
@@ -96,7 +96,7 @@ int h2okv_cache_pin(h2okv_cache *c, int32_t first, int32_t end, h2okv_error *err
                                "pin is %d:%d: not all of these tokens are held any more; pin them before they can go",
                                first, end);
     }
-    int status = h2okv__check_shares(&c->options, count_pinned(merged, n, c->options.sinks), error);
+    int status = h2okv__check_shares(&c->options, h2okv__count_pinned(merged, n, c->options.sinks), error);
     if (status == H2OKV_OK) {
         memcpy(c->pin, merged, n * sizeof *merged);
         c->n_pins = n;
@@ -124,7 +124,7 @@ int h2okv_cache_set_budget(h2okv_cache *c, uint32_t budget, uint32_t recent, h2o
     h2okv_options wanted = c->options;
     wanted.budget = budget;
     wanted.recent = recent == H2OKV_AUTO ? h2okv__recent_of(&c->policy, budget) : recent;
-    int status = h2okv__check_shares(&wanted, count_pinned(c->pin, c->n_pins, wanted.sinks), error);
+    int status = h2okv__check_shares(&wanted, h2okv__count_pinned(c->pin, c->n_pins, wanted.sinks), error);
     if (status == H2OKV_OK) {
         c->options.budget = budget;
         c->options.recent = wanted.recent;
