@@ -136,6 +136,9 @@ void cli_catch_signals(void);
 bool cli_interrupted(void);
 bool cli_signal_ignored(int number);
 
+/* A signal that ends the process removes this file before; NULL: none. One at a time. */
+void cli_remove_when_killed(const char *path);
+
 /* From now on Ctrl-C may come often: each time it makes cli_interrupted true, until it is taken. cli_terminated:
  * SIGTERM came, or either before this call; then cli_interrupted stays true. cli_take_resize: the terminal may have
  * changed. */
@@ -200,13 +203,16 @@ int cli_read_licences(const char *command, cli_buffer *text); /* a long text tha
 /* ---- save.c ------------------------------------------------------------------------------------------- */
 
 /* A file that appears at `path` whole or not at all. Write to `file`, then keep or drop it; all zero: nothing to drop.
- * False: an error has been printed, and nothing is left to drop. */
+ * False: an error has been printed, and nothing is left to drop. One file at a time. */
 typedef struct cli_saving {
     const char *command, *path;
     FILE *file;
     char *temporary;
+    int error; /* errno of the first write that is known to have failed; 0: none is */
 } cli_saving;
 bool cli_save_open(cli_saving *s, const char *command, const char *path);
+/* Has all that was written since the caller set errno to 0 got there? If not, cli_save_keep fails and says why. */
+bool cli_save_check(cli_saving *s);
 bool cli_save_keep(cli_saving *s);
 void cli_save_drop(cli_saving *s);
 

@@ -29,6 +29,13 @@ static void usual_mode(int file)
     (void)!fchmod(file, 0666 & ~mask);
 }
 
+static void forget_name(cli_saving *s)
+{
+    cli_remove_when_killed(NULL);
+    free(s->temporary);
+    s->temporary = NULL;
+}
+
 bool cli_save_open(cli_saving *s, const char *command, const char *path)
 {
     size_t room = strlen(path) + sizeof ".XXXXXX";
@@ -42,28 +49,34 @@ bool cli_save_open(cli_saving *s, const char *command, const char *path)
     if (file >= 0) {
         usual_mode(file);
         s->file = fdopen(file, "wb");
+        cli_remove_when_killed(s->temporary);
         if (s->file) return true;
         close(file);
         unlink(s->temporary);
     }
     cli_error(command, "%s: cannot write: %s", path, strerror(errno));
-    free(s->temporary);
-    s->temporary = NULL;
+    forget_name(s);
     return false;
+}
+
+bool cli_save_check(cli_saving *s)
+{
+    bool good = fflush(s->file) == 0 && !ferror(s->file);
+    if (!good && !s->error) s->error = errno ? errno : EIO;
+    return good;
 }
 
 bool cli_save_keep(cli_saving *s)
 {
     bool bad;
     errno = 0;
-    bad = fflush(s->file) || ferror(s->file);
+    bad = !cli_save_check(s);
     bad = fclose(s->file) || bad;
     s->file = NULL;
     bad = bad || rename(s->temporary, s->path);
-    if (bad) cli_error(s->command, "%s: cannot write: %s", s->path, strerror(errno ? errno : EIO));
+    if (bad) cli_error(s->command, "%s: cannot write: %s", s->path, strerror(s->error ? s->error : errno));
     if (bad) unlink(s->temporary);
-    free(s->temporary);
-    s->temporary = NULL;
+    forget_name(s);
     return !bad;
 }
 
@@ -71,7 +84,6 @@ void cli_save_drop(cli_saving *s)
 {
     if (s->file) fclose(s->file);
     if (s->temporary) unlink(s->temporary);
-    free(s->temporary);
     s->file = NULL;
-    s->temporary = NULL;
+    forget_name(s);
 }

@@ -3,6 +3,7 @@
  * process.
  *
  *   signal -> interrupted -> asked between passes, between tokens, and while a model is loaded
+ *   the second one, and those that end the process at once -> a file that is not complete is removed -> the end
  *
  * A program that people talk with goes on after Ctrl-C: there it ends what is being done, however often it comes, and
  * SIGTERM alone ends the process.
@@ -10,16 +11,24 @@
 #include "cli.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/select.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t interrupted, terminated, patient, resized;
+static const char *_Atomic unfinished; /* a path, or NULL */
+
+static void end_process(int number)
+{
+    const char *path = unfinished;
+    if (path) unlink(path);
+    signal(number, SIG_DFL);
+    raise(number);
+}
 
 static void on_signal(int number)
 {
-    if (number == SIGINT ? interrupted && !patient : terminated) { /* the second time */
-        signal(number, SIG_DFL);
-        raise(number);
-    }
+    if (number == SIGINT ? interrupted && !patient : terminated) end_process(number); /* the second time */
     interrupted = 1;
     if (number == SIGTERM || !patient) terminated = 1;
 }
@@ -47,6 +56,16 @@ void cli_catch_signals(void)
 {
     catch_one(SIGINT, on_signal);
     catch_one(SIGTERM, on_signal);
+}
+
+void cli_remove_when_killed(const char *path)
+{
+    unfinished = path;
+    if (!path) return;
+    catch_one(SIGHUP, end_process);
+    catch_one(SIGPIPE, end_process);
+    catch_one(SIGQUIT, end_process);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing, like a full disk */
 }
 
 bool cli_interrupted(void)

@@ -3,6 +3,7 @@
 
 #include "h2okv/advanced.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -171,10 +172,11 @@ static void put_changes(trace_writer *w, const h2okv_cache *cache)
     put_change(out, "pool", &w->pool, now.pool);
 }
 
-void trace_writer_pass(trace_writer *w, const h2okv_cache *cache, uint32_t seen)
+bool trace_writer_pass(trace_writer *w, const h2okv_cache *cache, uint32_t seen)
 {
     uint32_t n = seen - w->seen, text = w->live + n;
     FILE *out = w->file.file;
+    errno = 0;
     fprintf(out, "{\"new\": %" PRIu32, n);
     if (w->columns > text) fprintf(out, ", \"probe\": %" PRIu32, w->columns - text);
     put_changes(w, cache);
@@ -190,4 +192,5 @@ void trace_writer_pass(trace_writer *w, const h2okv_cache *cache, uint32_t seen)
     w->columns = 0;
     memset(w->has_mass, 0, w->options.lanes * sizeof *w->has_mass);
     w->steps++;
+    return cli_save_check(&w->file);
 }

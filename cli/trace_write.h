@@ -35,7 +35,8 @@ bool trace_writer_keep(trace_writer *w);
 void trace_writer_drop(trace_writer *w);
 
 void trace_writer_mass(trace_writer *w, const h2okv_cache *cache, uint32_t lane, const double *mass);
-void trace_writer_pass(trace_writer *w, const h2okv_cache *cache, uint32_t seen);
+/* False: the file cannot be written; trace_writer_keep then says why, and removes it. */
+bool trace_writer_pass(trace_writer *w, const h2okv_cache *cache, uint32_t seen);
 void trace_writer_spread(trace_writer *w, uint32_t pool);
 
 #endif

@@ -290,10 +290,10 @@ int engine_attach(engine *e, const cache_options *options, uint32_t threads)
     return code_of(status);
 }
 
-void engine_passed(const engine *e)
+bool engine_passed(const engine *e)
 {
-    if (!e->watch.pass) return;
-    e->watch.pass(e->watch.user, h2okv_llama_cache(e->h), (uint32_t)h2okv_llama_next_pos(e->h));
+    if (!e->watch.pass) return true;
+    return e->watch.pass(e->watch.user, h2okv_llama_cache(e->h), (uint32_t)h2okv_llama_next_pos(e->h));
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------- */

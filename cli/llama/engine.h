@@ -14,8 +14,8 @@
 typedef struct engine_watch {
     void (*event)(void *user, const h2okv_event *event);              /* h2okv_options.on_event */
     void (*mass)(void *user, uint32_t lane, const double *mass);      /* h2okv_options.on_mass */
-    void (*pass)(void *user, const h2okv_cache *cache, uint32_t seen); /* a pass has ended, or the budget has changed;
-                                                                         `seen` tokens have been read */
+    bool (*pass)(void *user, const h2okv_cache *cache, uint32_t seen); /* a pass has ended, or the budget has changed;
+                                                                         `seen` tokens have been read. False: stop */
     void (*guided)(void *user);                                       /* guided reading is complete */
     void *user;
 } engine_watch;
@@ -43,8 +43,8 @@ int engine_pin(const engine *e, h2okv_llama *h, const cache_options *options);
 /* What the options say of guided reading; tokens and n are the caller's. */
 void engine_set_guide(h2okv_llama_guide *guide, const cache_options *options);
 
-/* Tells the watch that a pass has ended. */
-void engine_passed(const engine *e);
+/* Tells the watch that a pass has ended. False: it wants no more; it says why when the work has ended. */
+bool engine_passed(const engine *e);
 
 /* K and V in f16 of one cell over all layers. */
 uint64_t engine_kv_bytes_per_cell(const engine *e);

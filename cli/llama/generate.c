@@ -61,13 +61,31 @@ void generation_free(generation *g)
 
 /* ---- Passes ------------------------------------------------------------------------------------------- */
 
+int generation_passed(generation *g)
+{
+    g->refused = !engine_passed(g->engine);
+    return g->refused ? CLI_ENGINE : CLI_OK;
+}
+
+int generation_failed(generation *g, int status)
+{
+    if (g->refused) return CLI_ENGINE;
+    if (status == H2OKV_E_STOPPED) {
+        g->stopped = STOP_INTERRUPT;
+        return CLI_OK;
+    }
+    cli_progress_end(&g->progress);
+    cli_error(g->options->command, "at position %" PRId32 ": %s", h2okv_llama_next_pos(g->engine->h),
+              h2okv_llama_last_error(g->engine->h)->text);
+    return status == H2OKV_E_INVALID ? CLI_USAGE : CLI_ENGINE;
+}
+
 static bool on_pass(void *user, uint32_t done, uint32_t total)
 {
     generation *g = user;
     (void)total; /* of this call */
-    engine_passed(g->engine);
     cli_progress_show(&g->progress, g->n_read + done, g->n_prompt);
-    return !cli_interrupted();
+    return generation_passed(g) == CLI_OK && !cli_interrupted();
 }
 
 static void warn_past_trained(generation *g, uint32_t position)
@@ -85,18 +103,7 @@ static void warn_past_trained(generation *g, uint32_t position)
 static int decode(generation *g, const llama_token *tokens, uint32_t n)
 {
     int status = cli_interrupted() ? H2OKV_E_STOPPED : h2okv_llama_decode(g->engine->h, tokens, n);
-    if (!status) {
-        engine_passed(g->engine);
-        return CLI_OK;
-    }
-    if (status == H2OKV_E_STOPPED) {
-        g->stopped = STOP_INTERRUPT;
-        return CLI_OK;
-    }
-    cli_progress_end(&g->progress);
-    cli_error(g->options->command, "at position %" PRId32 ": %s", h2okv_llama_next_pos(g->engine->h),
-              h2okv_llama_last_error(g->engine->h)->text);
-    return CLI_ENGINE;
+    return status ? generation_failed(g, status) : generation_passed(g);
 }
 
 int generation_read_prompt(generation *g, const cli_buffer *text)

@@ -37,9 +37,11 @@ typedef struct generation {
     cli_buffer text;      /* all whole characters, for --json */
     cli_progress progress;
     bool warned;          /* of passing the trained context */
+    bool refused;         /* by engine_passed */
 } generation;
 
-/* Both return an exit code: CLI_OK also when Ctrl-C ended it (g->stopped), else an error has been printed. */
+/* Both return an exit code: CLI_OK also when Ctrl-C ended it (g->stopped), else an error has been printed, or the
+ * engine's watch wants no more. */
 int generation_read_prompt(generation *g, const cli_buffer *text); /* the prompt's text */
 int generation_write(generation *g);
 
@@ -53,6 +55,10 @@ void generation_free(generation *g);
 /* run.c: loads the model, makes tokens of the text and checks and warns what they say together; *tokens is the
  * caller's, with room for options->n_new more. An exit code. engine_free and free in any case. */
 int run_load(const run_options *o, engine *e, const cli_buffer *text, llama_token **tokens, uint32_t *n);
+
+/* Tells the engine's watch; and what a failed decode comes to. An exit code, as above. */
+int generation_passed(generation *g);
+int generation_failed(generation *g, int status);
 
 /* reading.c: the prompt through the model. */
 int reading_decode(generation *g, const cli_buffer *text);

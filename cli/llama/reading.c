@@ -13,18 +13,6 @@
 
 enum { MOST_AUTO_GUIDE = 64 };
 
-static int failed(generation *g, int status)
-{
-    if (status == H2OKV_E_STOPPED) {
-        g->stopped = STOP_INTERRUPT;
-        return CLI_OK;
-    }
-    cli_progress_end(&g->progress);
-    cli_error(g->options->command, "at position %d: %s", (int)h2okv_llama_next_pos(g->engine->h),
-              h2okv_llama_last_error(g->engine->h)->text);
-    return status == H2OKV_E_INVALID ? CLI_USAGE : CLI_ENGINE;
-}
-
 /* ---- The guide ---------------------------------------------------------------------------------------- */
 
 /* Where the last paragraph begins: behind the last empty line that has text after it. */
@@ -82,8 +70,7 @@ static int set_budget(generation *g, uint32_t budget, uint32_t recent)
     int status;
     if (g->options->cache.prompt_budget == 0) return CLI_OK;
     status = h2okv_llama_set_budget(g->engine->h, budget, recent);
-    if (!status) engine_passed(g->engine);
-    return status ? failed(g, status) : CLI_OK;
+    return status ? generation_failed(g, status) : generation_passed(g);
 }
 
 static int decode_guided(const engine *e, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
@@ -98,11 +85,11 @@ static int decode_guided(const engine *e, const llama_token *tokens, uint32_t n,
 static int decode(generation *g, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
 {
     int status = cli_interrupted() ? H2OKV_E_STOPPED : H2OKV_OK;
-    if (status) return failed(g, status);
+    if (status) return generation_failed(g, status);
     if (n > 0 && guide) status = decode_guided(g->engine, tokens, n, guide);
     if (n > 0 && !guide) status = h2okv_llama_decode(g->engine->h, tokens, n);
     g->n_read += n;
-    return status ? failed(g, status) : CLI_OK;
+    return status ? generation_failed(g, status) : CLI_OK;
 }
 
 int reading_decode(generation *g, const cli_buffer *text)

@@ -75,6 +75,7 @@ int run_load(const run_options *o, engine *e, const cli_buffer *text, llama_toke
 typedef struct run_trace {
     trace_writer writer;
     const engine *engine;
+    bool failed;
 } run_trace;
 
 static void on_mass(void *user, uint32_t lane, const double *mass)
@@ -83,9 +84,12 @@ static void on_mass(void *user, uint32_t lane, const double *mass)
     trace_writer_mass(&t->writer, h2okv_llama_cache(t->engine->h), lane, mass);
 }
 
-static void on_pass(void *user, const h2okv_cache *cache, uint32_t seen)
+/* A trace that cannot be written is no reason to go on without one. */
+static bool on_pass(void *user, const h2okv_cache *cache, uint32_t seen)
 {
-    trace_writer_pass(&((run_trace *)user)->writer, cache, seen);
+    run_trace *t = user;
+    t->failed = !trace_writer_pass(&t->writer, cache, seen);
+    return !t->failed;
 }
 
 /* The adapter then hands scores to neighbours, as far as it pooled in the last guided pass. */
@@ -108,7 +112,7 @@ static int attach(const run_options *o, engine *e, run_trace *t)
 /* After Ctrl-C the passes that there were are a trace too. */
 static int keep(const run_options *o, run_trace *t, int code)
 {
-    bool usable = o->trace && (code == CLI_OK || code == CLI_STOPPED) && t->writer.steps > 0;
+    bool usable = o->trace && (code == CLI_OK || code == CLI_STOPPED || t->failed) && t->writer.steps > 0;
     if (usable && !trace_writer_keep(&t->writer)) return CLI_ENGINE;
     trace_writer_drop(&t->writer);
     return code;

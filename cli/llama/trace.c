@@ -7,6 +7,7 @@
 #include "../trace_run.h"
 #include "generate.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +31,11 @@ static void on_event(void *user, const h2okv_event *event)
     recording_event(&((trace_job *)user)->record, event);
 }
 
-static void on_pass(void *user, const h2okv_cache *cache, uint32_t seen)
+static bool on_pass(void *user, const h2okv_cache *cache, uint32_t seen)
 {
-    recording_pass(&((trace_job *)user)->record, cache, seen);
+    recording *r = &((trace_job *)user)->record;
+    recording_pass(r, cache, seen);
+    return !r->failed;
 }
 
 static int no_memory(void)
@@ -71,7 +74,7 @@ static int run_recorded(trace_job *t, const cli_buffer *text)
         t->n_guide = g.n_guide;
     }
     generation_free(&g);
-    return code;
+    return t->record.failed ? no_memory() : code;
 }
 
 /* ---- The page ----------------------------------------------------------------------------------------- */
@@ -127,7 +130,9 @@ static int write_page(trace_job *t)
     uint32_t n = recording_tokens(&t->record), *length = NULL;
     cli_buffer bytes = { 0 };
     bool ok = spell(t, n, &bytes, &length);
+    errno = 0;
     ok = ok && put_page(t, &bytes, length);
+    (void)cli_save_check(&t->page); /* cli_save_keep tells */
     free(length);
     cli_buffer_free(&bytes);
     return ok ? CLI_OK : no_memory();

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE 1
 #include "program.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,6 +50,9 @@ static void child(program_setup setup, const char *const *arguments, const int *
     for (int fd = 3; fd < 64; fd++) close(fd);
     signal(SIGINT, SIG_DFL); /* whatever the caller of the tests had set */
     signal(SIGTERM, SIG_DFL);
+    if (setup.file_limit) {
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){ setup.file_limit, setup.file_limit });
+    }
     if (setup.ignored) signal(setup.ignored, SIG_IGN);
     if (setup.environment) putenv((char *)(uintptr_t)setup.environment);
     execv(H2OKV_TEST_CLI, argv);
@@ -199,6 +204,22 @@ const char *program_file(const char *text, size_t n)
 void program_clean(void)
 {
     while (n_files > 0) unlink(files[--n_files]);
+}
+
+unsigned program_left(const char *path)
+{
+    char folder[64], prefix[64];
+    const char *slash = strrchr(path, '/');
+    unsigned n = 0;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    snprintf(prefix, sizeof prefix, "%s.", slash + 1);
+    DIR *list = opendir(folder);
+    assert_non_null(list);
+    for (struct dirent *entry = readdir(list); entry; entry = readdir(list)) {
+        n += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    }
+    closedir(list);
+    return n;
 }
 
 static FILE *caught;

@@ -24,6 +24,7 @@ typedef struct program_setup {
     const char *signal_after;
     unsigned signal_delay;   /* ms that it is sent later */
     bool signal_twice;       /* and once more after 0.1 s */
+    unsigned long file_limit; /* bytes that a file may have, as on a full disk; 0: any number */
     int ignored;             /* a signal that the program finds ignored, as nohup leaves it; 0: none */
 } program_setup;
 
@@ -51,6 +52,9 @@ size_t longest_line(const char *text);
 /* A file of the test's own, removed by program_clean; the name lives until then. NULL text: only a name. */
 const char *program_file(const char *text, size_t n);
 void program_clean(void);
+
+/* Files beside this one whose names are longer by ".something": what a program that saves by renaming has left. */
+unsigned program_left(const char *path);
 
 /* What is written to stderr between the two calls, without leaving this process. */
 void stderr_catch(void);

@@ -113,6 +113,60 @@ static void ctrl_c_leaves_what_there_was(void **state)
     program_expect(0, "as recorded", "replay", path, "--check");
 }
 
+static const char *words(int n)
+{
+    static char many[6000 * 6 + 1];
+    assert_true(n <= 6000);
+    for (int i = 0; i < n; i++) memcpy(many + 6 * i, "apple ", 6);
+    return program_file(many, (size_t)n * 6);
+}
+
+/* During the first pass, which takes seconds. What was there before is still there, and nothing else. */
+static void killed_it_leaves_nothing(void **state)
+{
+    static const struct {
+        int signal;
+        bool twice;
+    } ends[] = { { SIGINT, true }, { SIGTERM, true }, { SIGHUP, false }, { SIGPIPE, false } };
+    (void)state;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const char *path = program_file("old", 3);
+        program_setup kill = { .signal = ends[i].signal, .signal_after = "seed  ", .signal_delay = 300,
+                               .signal_twice = ends[i].twice };
+        program_result r = program_run_with(kill, "run", "-f", words(6000), "-m", H2OKV_TEST_MODEL, "-t", "1",
+                                            "--ubatch", "2048", "--guide", "off", "--isa", "scalar", "--print-config",
+                                            "--trace", path);
+        assert_int_equal(r.code, -ends[i].signal);
+        assert_int_equal(program_left(path), 0);
+        assert_int_equal(lines_with(path, "old"), 1);
+        program_free(&r);
+        program_clean();
+    }
+}
+
+/* It ends when the file cannot grow any more: while the text is read, and while new tokens are written. */
+static void a_full_disk(void **state)
+{
+    static const struct {
+        const char *more, *n;
+    } cases[] = { { "--guide=off", "0" }, { "--guide=8", "0" }, { "--budget=256", "100000" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = program_file("old", 3);
+        program_setup full = { .file_limit = 400000 };
+        program_result r = program_run_with(full, "run", MODEL, i < 2 ? "-f" : "-p", i < 2 ? words(6000) : "A cooper",
+                                            cases[i].more, "-n", cases[i].n, "--trace", path);
+        assert_int_equal(r.code, 6);
+        assert_int_equal(count_of(r.err, "h2okv run: "), 1);
+        assert_contains(r.err, path);
+        assert_contains(r.err, ": cannot write: File too large");
+        assert_int_equal(program_left(path), 0);
+        assert_int_equal(lines_with(path, "old"), 1);
+        program_free(&r);
+        program_clean();
+    }
+}
+
 static void unwritable(void **state)
 {
     (void)state;
@@ -129,6 +183,8 @@ int main(void)
         cmocka_unit_test(a_guided_trace_has_probes),
         cmocka_unit_test(guided_reading_as_told),
         cmocka_unit_test(ctrl_c_leaves_what_there_was),
+        cmocka_unit_test(killed_it_leaves_nothing),
+        cmocka_unit_test(a_full_disk),
         cmocka_unit_test(unwritable),
     };
     return cmocka_run_group_tests(tests, NULL, clean);

@@ -139,6 +139,38 @@ static void a_text_too_long_for_a_page(void **state)
                    "trace", SMALL, "-f", words(70000), "-n", "0", "-o", path);
 }
 
+/* During the first pass, which takes seconds. */
+static void ctrl_c_twice_leaves_nothing(void **state)
+{
+    program_setup twice = { .signal = SIGINT, .signal_after = " tokens run past ", .signal_delay = 300, .signal_twice = true };
+    const char *path = program_file("old", 3);
+    program_result r = program_run_with(twice, "trace", "-m", H2OKV_TEST_MODEL, "-t", "1", "-f", words(8500), "--guide", "off",
+                                        "--isa", "scalar", "--ubatch", "2048", "-n", "0", "-o", path);
+    struct stat info;
+    (void)state;
+    assert_int_equal(r.code, -SIGINT);
+    assert_int_equal(program_left(path), 0);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, 3);
+    program_free(&r);
+}
+
+static void a_full_disk_leaves_nothing(void **state)
+{
+    program_setup full = { .file_limit = 50000 };
+    const char *path = program_file("old", 3);
+    program_result r = program_run_with(full, "trace", SMALL, "-f", words(150), "-n", "0", "-q", "-o", path);
+    struct stat info;
+    (void)state;
+    assert_int_equal(r.code, 6);
+    assert_int_equal(count_of(r.err, "h2okv trace: "), 1);
+    assert_contains(r.err, ": cannot write: File too large");
+    assert_int_equal(program_left(path), 0);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, 3);
+    program_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +179,8 @@ int main(void)
         cmocka_unit_test(ctrl_c_leaves_a_page),
         cmocka_unit_test(ctrl_c_while_loading_leaves_none),
         cmocka_unit_test(a_text_too_long_for_a_page),
+        cmocka_unit_test(ctrl_c_twice_leaves_nothing),
+        cmocka_unit_test(a_full_disk_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, end);
 }
