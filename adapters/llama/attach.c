@@ -16,9 +16,10 @@ static int make_context(h2okv_llama *h, struct llama_context_params params, h2ok
         return h2okv_error_set(error, H2OKV_E_INVALID, "cb_eval",
                                "cb_eval is set: the adapter needs it, leave it NULL");
     }
-    params.n_ctx = h->cells;
-    params.n_batch = params.n_ubatch = h->ubatch;
-    params.n_seq_max = 1;
+    params.n_ctx = h->cells * h->n_sequences;
+    params.n_batch = params.n_ubatch = h->most_tokens;
+    params.n_seq_max = h->n_sequences;
+    params.kv_unified = false; /* each sequence has cells of its own */
     /* Flash attention never writes its weights to memory; its nodes are exchanged, or it must be off. */
     params.flash_attn_type = h->fused ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     params.cb_eval = h2okv__tap;
@@ -28,10 +29,10 @@ static int make_context(h2okv_llama *h, struct llama_context_params params, h2ok
         return h2okv_error_set(error, H2OKV_E_ENGINE, "context",
                                "llama.cpp could not make a context of %u cells: not enough memory, or a cache type "
                                "that it cannot use without flash attention",
-                               h->cells);
+                               h->cells * h->n_sequences);
     }
-    h->cells = llama_n_ctx(h->context);
-    h->batch = llama_batch_init((int32_t)h->ubatch, 0, 1);
+    h->cells = llama_n_ctx_seq(h->context);
+    h->batch = llama_batch_init((int32_t)h->most_tokens, 0, 1);
     return h->batch.token != NULL ? H2OKV_OK : h2okv_error_set(error, H2OKV_E_NOMEM, "ubatch", "out of memory");
 }
 
@@ -55,7 +56,7 @@ static bool layout_is_known(const h2okv_llama *h, const h2okv__layer *l)
     bool sizes_fit = l->kv_heads > 0 && l->query_heads % l->kv_heads == 0 && l->v_dim > 0 &&
                      l->k->ne[0] == (int64_t)l->k_dim * l->kv_heads && l->k->ne[1] == (int64_t)h->cells &&
                      l->v->ne[0] == (int64_t)l->v_dim * l->kv_heads && l->v->ne[1] == (int64_t)h->cells &&
-                     l->k->ne[2] == 1 && l->v->ne[2] == 1;
+                     l->k->ne[2] == (int64_t)h->n_sequences && l->v->ne[2] == (int64_t)h->n_sequences;
     return sizes_fit && l->k_dim % ggml_blck_size(l->k->type) == 0 &&
            l->v_dim % (l->v_transposed ? 1 : ggml_blck_size(l->v->type)) == 0;
 }
@@ -108,7 +109,7 @@ static int make_host_copies(h2okv_llama *h, h2okv_error *error)
     size_t weights = 0, row = 0;
     for (uint32_t i = 0; i < h->n_layers; i++) {
         const h2okv__layer *l = &h->layer[i];
-        size_t layer_weights = sizeof(float) * h->cells * h->ubatch * l->query_heads;
+        size_t layer_weights = sizeof(float) * h->cells * h->most_tokens * l->query_heads;
         if (ggml_backend_buffer_is_host(l->k->buffer) && ggml_backend_buffer_is_host(l->v->buffer)) {
             continue;
         }
@@ -134,6 +135,30 @@ static uint32_t all_kv_heads(const h2okv_llama *h)
     return heads;
 }
 
+static void on_event(void *user, const h2okv_event *event)
+{
+    const h2okv__sequence *s = user;
+    h2okv_event counted = *event;
+    counted.lane += s->first_lane;
+    s->caller.on_event(s->caller.event_user, &counted);
+}
+
+static void on_mass(void *user, uint32_t lane, const double *mass)
+{
+    const h2okv__sequence *s = user;
+    s->caller.on_mass(s->caller.mass_user, s->first_lane + lane, mass);
+}
+
+/* The caller's callbacks get lanes counted over all sequences. */
+static void relay_callbacks(h2okv_options *options, h2okv__sequence *s, uint32_t first_lane)
+{
+    s->caller = *options;
+    s->first_lane = first_lane;
+    options->on_event = options->on_event != NULL ? on_event : NULL;
+    options->on_mass = options->on_mass != NULL ? on_mass : NULL;
+    options->event_user = options->mass_user = s;
+}
+
 /* Fused mode observes each KV head by itself, observe mode each layer. */
 static int make_books(h2okv_llama *h, h2okv_options *options, h2okv_error *error)
 {
@@ -153,7 +178,9 @@ static int make_books(h2okv_llama *h, h2okv_options *options, h2okv_error *error
     options->cells = h->cells;
     int status = H2OKV_OK;
     for (uint32_t i = 0; i < h->n_sequences && status == H2OKV_OK; i++) {
-        status = h2okv_cache_create(&h->sequence[i].cache, options, error);
+        h2okv_options own = *options;
+        relay_callbacks(&own, &h->sequence[i], i * h->lanes);
+        status = h2okv_cache_create(&h->sequence[i].cache, &own, error);
     }
     h->decay = status == H2OKV_OK ? h2okv__options(&h->sequence[0]).decay : 1.0;
     return status;
@@ -174,15 +201,19 @@ static uint32_t most_threads(const struct llama_context_params *params)
 
 static bool allocate_sequences(h2okv_llama *h, uint32_t n)
 {
+    size_t n_vocab = (size_t)llama_vocab_n_tokens(llama_model_get_vocab(h->model));
     h->sequence = calloc(n, sizeof *h->sequence);
     h->n_sequences = h->sequence != NULL ? n : 0;
-    bool made = h->sequence != NULL;
+    h->round = calloc(n, sizeof *h->round);
+    bool made = h->sequence != NULL && h->round != NULL;
     for (uint32_t i = 0; i < h->n_sequences; i++) {
         h2okv__sequence *s = &h->sequence[i];
         s->id = i;
         s->fresh_cell = calloc(h->ubatch, sizeof *s->fresh_cell);
         s->fresh_pos = calloc(h->ubatch, sizeof *s->fresh_pos);
-        made = made && s->fresh_cell != NULL && s->fresh_pos != NULL;
+        s->logits = n > 1 ? malloc(n_vocab * sizeof *s->logits) : NULL;
+        s->logits_row = -1;
+        made = made && s->fresh_cell != NULL && s->fresh_pos != NULL && (n == 1 || s->logits != NULL);
     }
     return made;
 }
@@ -205,7 +236,8 @@ static h2okv_llama *allocate(struct llama_model *model, const struct llama_conte
     h->max_threads = most_threads(params);
     h->n_layers = (uint32_t)llama_model_n_layer(model);
     h->layer = calloc(h->n_layers, sizeof *h->layer);
-    if (!allocate_sequences(h, 1) || h->layer == NULL) {
+    h->most_tokens = o->ubatch > o->sequences ? o->ubatch : o->sequences;
+    if (!allocate_sequences(h, o->sequences) || h->layer == NULL) {
         h2okv_llama_free(h);
         return NULL;
     }
@@ -293,7 +325,9 @@ int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llam
         h2okv_llama_free(h);
         return status;
     }
-    h2okv_llama_clear(h);
+    for (uint32_t i = 0; i < h->n_sequences; i++) {
+        (void)h2okv_llama_seq_clear(h, i);
+    }
     *out = h;
     return H2OKV_OK;
 }
@@ -306,6 +340,7 @@ void h2okv_llama_free(h2okv_llama *h)
     h2okv__free_fused(h);
     for (uint32_t i = 0; i < h->n_sequences; i++) {
         h2okv_cache_free(h->sequence[i].cache);
+        free(h->sequence[i].logits);
         free(h->sequence[i].fresh_pos);
         free(h->sequence[i].fresh_cell);
     }
@@ -317,6 +352,7 @@ void h2okv_llama_free(h2okv_llama *h)
     }
     free(h->row_copy);
     free(h->weights_copy);
+    free(h->round);
     free(h->sequence);
     free(h->layer);
     free(h);

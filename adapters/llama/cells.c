@@ -146,20 +146,46 @@ static int apply(h2okv_llama *h, h2okv__sequence *s, const h2okv_plan *plan, int
     return h2okv_cache_commit(s->cache, plan) == H2OKV_OK ? H2OKV_OK : broken(h, "the plan went stale");
 }
 
+int h2okv__plan_eviction(h2okv_llama *h, h2okv__sequence *s)
+{
+    int status = h2okv_cache_plan(s->cache, &s->plan);
+    if (status == H2OKV_OK) {
+        return status;
+    }
+    return h2okv__sequence_fail(h, s, status == H2OKV_E_ORDER ? H2OKV_E_ENGINE : status, "plan", "%s",
+                                status == H2OKV_E_ORDER ? "llama.cpp did not compute every layer's weights"
+                                                        : h2okv_strerror(status));
+}
+
+int h2okv__apply_eviction(h2okv_llama *h, h2okv__sequence *s)
+{
+    return apply(h, s, s->plan, s->next_pos - 1);
+}
+
 int h2okv__evict(h2okv_llama *h, h2okv__sequence *s)
 {
-    const h2okv_plan *plan;
-    int status = h2okv_cache_plan(s->cache, &plan);
-    if (status != H2OKV_OK) {
-        return h2okv__llama_fail(h, status == H2OKV_E_ORDER ? H2OKV_E_ENGINE : status, "plan", "%s",
-                                 status == H2OKV_E_ORDER ? "llama.cpp did not compute every layer's weights"
-                                                         : h2okv_strerror(status));
+    int status = h2okv__plan_eviction(h, s);
+    return status != H2OKV_OK ? status : h2okv__apply_eviction(h, s);
+}
+
+/* Numbers too: a NaN left in a cell would spoil sums even where it is masked. */
+void h2okv__forget(h2okv_llama *h, h2okv__sequence *s)
+{
+    llama_memory_t memory = llama_get_memory(h->context);
+    if (h->n_sequences == 1) {
+        llama_memory_clear(memory, true);
+        return;
     }
-    return apply(h, s, plan, s->next_pos - 1);
+    llama_memory_seq_rm(memory, (llama_seq_id)s->id, -1, -1);
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        struct ggml_tensor *k = h->layer[i].k, *v = h->layer[i].v;
+        ggml_backend_tensor_memset(k, 0, stream_at(k, s), k->nb[2]);
+        ggml_backend_tensor_memset(v, 0, stream_at(v, s), v->nb[2]);
+    }
 }
 
 /* A cell's K and V of all heads become 0. A NaN left there would spoil sums even where it is masked: 0 * NaN. */
-static void wipe_cell(const h2okv_llama *h, const h2okv__sequence *s, const h2okv__layer *layer, uint32_t cell)
+static void wipe_in_layer(const h2okv_llama *h, const h2okv__sequence *s, const h2okv__layer *layer, uint32_t cell)
 {
     size_t k_at = stream_at(layer->k, s), v_at = stream_at(layer->v, s);
     ggml_backend_tensor_memset(layer->k, 0, k_at + cell * layer->k->nb[1], layer->k->nb[1]);
@@ -173,14 +199,19 @@ static void wipe_cell(const h2okv_llama *h, const h2okv__sequence *s, const h2ok
     }
 }
 
+void h2okv__wipe_cell(const h2okv_llama *h, const h2okv__sequence *s, uint32_t cell)
+{
+    for (uint32_t l = 0; l < h->n_layers; l++) {
+        wipe_in_layer(h, s, &h->layer[l], cell);
+    }
+}
+
 int h2okv__abandon(h2okv_llama *h, h2okv__sequence *s)
 {
     llama_memory_seq_rm(llama_get_memory(h->context), (llama_seq_id)s->id, s->next_pos, -1);
     bool admitted = h2okv_cache_abandon(s->cache) == H2OKV_OK;
-    for (uint32_t l = 0; admitted && l < h->n_layers; l++) {
-        for (uint32_t i = 0; i < h->pass_tokens; i++) {
-            wipe_cell(h, s, &h->layer[l], s->fresh_cell[i]);
-        }
+    for (uint32_t i = 0; admitted && i < h->pass_tokens; i++) {
+        h2okv__wipe_cell(h, s, s->fresh_cell[i]);
     }
     return h2okv__check_engine(h, s);
 }

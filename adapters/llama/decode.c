@@ -1,8 +1,19 @@
-/* decode.c - tokens in, passes of at most ubatch tokens, eviction after each; and what a handle can tell. */
+/*
+ * decode.c - the tokens of each sequence become passes of at most ubatch tokens, as they would be without the others:
+ *
+ *   sequence 0   | ubatch | ubatch | 5 |        round 1: 0 alone, then 1 and 2 together; round 2: 0 and 3 ...
+ *   sequence 1   | 1 |
+ *   sequence 2   | 1 |
+ *
+ * A round has the next pass of every sequence that has tokens left; those of equal length go to llama.cpp together.
+ */
 #include "adapter.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+/* ---- Failures ---- */
 
 int h2okv__llama_fail(h2okv_llama *h, int status, const char *field, const char *format, ...)
 {
@@ -14,140 +25,30 @@ int h2okv__llama_fail(h2okv_llama *h, int status, const char *field, const char 
     return h2okv_error_set(&h->error, status, field, "%s", text);
 }
 
-static void add_to_batch(h2okv_llama *h, const h2okv__sequence *s, llama_token token, bool logits)
+int h2okv__sequence_fail(h2okv_llama *h, const h2okv__sequence *s, int status, const char *field, const char *format,
+                         ...)
 {
-    int32_t i = h->batch.n_tokens++;
-    h->batch.token[i] = token;
-    h->batch.pos[i] = s->next_pos + i;
-    h->batch.n_seq_id[i] = 1;
-    h->batch.seq_id[i][0] = (llama_seq_id)s->id;
-    h->batch.logits[i] = logits;
+    char text[sizeof h->error.text];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (h->n_sequences > 1) {
+        return h2okv_error_set(&h->error, status, field, "sequence %u: %s", s->id, text);
+    }
+    return h2okv_error_set(&h->error, status, field, "%s", text);
 }
 
-/* The text, and behind it the probe, if any. */
-static void fill_batch(h2okv_llama *h, const h2okv__pass *pass)
-{
-    h->batch.n_tokens = 0;
-    for (uint32_t i = 0; i < pass->n; i++) {
-        add_to_batch(h, pass->sequence, pass->text[i], pass->on_logits != NULL || (pass->last && i + 1 == pass->n));
-    }
-    for (uint32_t i = 0; i < pass->n_probe; i++) {
-        add_to_batch(h, pass->sequence, pass->probe[i], false);
-    }
-}
+/* ---- Checks ---- */
 
-/* The pass did not come off: books and llama.cpp become as they were before it. */
-static int abandon_pass(h2okv_llama *h, h2okv__sequence *s, int status)
+int h2okv__find_sequence(h2okv_llama *h, uint32_t seq, h2okv__sequence **out)
 {
-    if (h->broken) {
-        return status;
-    }
-    h2okv_error first = h->error;
-    int undone = h2okv__abandon(h, s);
-    if (undone == H2OKV_OK) {
-        h->error = first;
-    }
-    return undone == H2OKV_OK ? status : undone;
-}
-
-static int observe_timed(h2okv_llama *h, h2okv__sequence *s)
-{
-    int64_t start = llama_time_us();
-    int status = h2okv__observe_fused(h, s);
-    h->pass_bookkeeping_us += (uint64_t)(llama_time_us() - start);
-    return status;
-}
-
-/* llama_decode, and for how long. The tap keeps books meanwhile, for a time that is not llama.cpp's. */
-static int decode_timed(h2okv_llama *h, h2okv__sequence *s)
-{
-    int64_t start = llama_time_us();
-    h->tap_mode = H2OKV__TAP_PASS;
-    int result = llama_decode(h->context, h->batch);
-    llama_synchronize(h->context);
-    h->tap_mode = H2OKV__TAP_OFF;
-    s->engine_us += (uint64_t)(llama_time_us() - start) - h->pass_bookkeeping_us;
-    return result;
-}
-
-static int run_pass(h2okv_llama *h, const h2okv__pass *pass)
-{
-    h2okv__sequence *s = pass->sequence;
-    h->pass_sequence = s;
-    h->pass_tokens = pass->n + pass->n_probe;
-    h->pass_probe = pass->n_probe;
-    h->pass_status = H2OKV_OK;
-    h->pass_bookkeeping_us = 0;
-    h->layers_attended = 0;
-    s->admitted = false;
-    if (h->fused) {
-        h2okv__weigh_queries(h);
-    }
-    int result = decode_timed(h, s);
-    if (h->pass_status != H2OKV_OK) {
-        return h->pass_status;
-    }
-    if (result != 0) {
-        return h2okv__llama_fail(h, H2OKV_E_ENGINE, "decode",
-                                 "llama.cpp failed to decode %u tokens at position %d (%d)", h->pass_tokens,
-                                 s->next_pos, result);
-    }
-    if (!s->admitted) {
-        return h2okv__llama_fail(h, H2OKV_E_ENGINE, "decode", "llama.cpp did not show where it put the tokens");
-    }
-    return h->fused ? observe_timed(h, s) : H2OKV_OK;
-}
-
-/* The probe goes first: then the books are over the budget by the text alone. That is committed, so that a policy whose
- * rank fails afterwards gets the text cut off again, and leaves scores that are the probe's. */
-static int drop_probe_and_evict(h2okv_llama *h, const h2okv__pass *pass)
-{
-    h2okv__sequence *s = pass->sequence;
-    int status = h2okv__cut(h, s, s->next_pos, NULL);
-    if (status != H2OKV_OK) {
-        return status;
-    }
-    status = h2okv__evict(h, s);
-    if (status != H2OKV_OK && !h->broken) {
-        (void)h2okv__cut(h, s, s->next_pos - (int32_t)pass->n, NULL);
-    }
-    return status;
-}
-
-static int evict_timed(h2okv_llama *h, const h2okv__pass *pass)
-{
-    int64_t start = llama_time_us();
-    int status = pass->n_probe > 0 ? drop_probe_and_evict(h, pass) : h2okv__evict(h, pass->sequence);
-    h->pass_bookkeeping_us += (uint64_t)(llama_time_us() - start);
-    return status;
-}
-
-int h2okv__decode_pass(h2okv_llama *h, const h2okv__pass *pass)
-{
-    h2okv__sequence *s = pass->sequence;
-    fill_batch(h, pass);
-    int status = run_pass(h, pass);
-    if (status == H2OKV_OK) {
-        s->next_pos += (int32_t)pass->n;
-        status = evict_timed(h, pass);
-        s->next_pos -= status != H2OKV_OK ? (int32_t)pass->n : 0;
-    }
-    s->bookkeeping_us += h->pass_bookkeeping_us;
-    if (status != H2OKV_OK) {
-        return abandon_pass(h, s, status);
-    }
-    for (uint32_t i = 0; pass->on_logits != NULL && i < pass->n; i++) {
-        pass->on_logits(pass->user, pass->index + i, llama_get_logits_ith(h->context, (int32_t)i));
-    }
-    return H2OKV_OK;
-}
-
-int h2okv__report_progress(h2okv_llama *h, uint32_t done, uint32_t total)
-{
-    if (h->on_pass == NULL || h->on_pass(h->on_pass_user, done, total)) {
+    *out = seq < h->n_sequences ? &h->sequence[seq] : NULL;
+    if (*out != NULL) {
         return H2OKV_OK;
     }
-    return h2okv__llama_fail(h, H2OKV_E_STOPPED, "progress", "stopped after %u of %u tokens", done, total);
+    return h2okv__llama_fail(h, H2OKV_E_INVALID, "seq", "seq is %u: there are sequences 0 to %u", seq,
+                             h->n_sequences - 1);
 }
 
 int h2okv__check_handle(h2okv_llama *h, const h2okv__sequence *s)
@@ -166,127 +67,149 @@ int h2okv__check_tokens(h2okv_llama *h, const h2okv__sequence *s, const char *fi
         return status;
     }
     if (n == 0 || n > (uint32_t)(INT32_MAX - 1 - s->next_pos)) {
-        return h2okv__llama_fail(h, H2OKV_E_INVALID, "n",
-                                 "n is %u: give at least one token, and end before position %d", n, INT32_MAX);
+        return h2okv__sequence_fail(h, s, H2OKV_E_INVALID, "n",
+                                    "n is %u: give at least one token, and end before position %d", n, INT32_MAX);
+    }
+    if (tokens == NULL) {
+        return h2okv__sequence_fail(h, s, H2OKV_E_INVALID, field, "%s: there are none, but n is %u", field, n);
     }
     int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(h->model));
     for (uint32_t i = 0; i < n; i++) {
         if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-            return h2okv__llama_fail(h, H2OKV_E_INVALID, field, "%s: token %u is %d: the vocabulary has 0 to %d",
-                                     field, i, tokens[i], n_vocab - 1);
+            return h2okv__sequence_fail(h, s, H2OKV_E_INVALID, field,
+                                        "%s: token %u is %d: the vocabulary has 0 to %d", field, i, tokens[i],
+                                        n_vocab - 1);
         }
     }
     return H2OKV_OK;
 }
 
-static int decode(h2okv_llama *h, const llama_token *tokens, uint32_t n, h2okv_llama_on_logits on_logits, void *user)
+int h2okv__report_progress(h2okv_llama *h, uint32_t done, uint32_t total)
 {
-    h2okv__sequence *s = &h->sequence[0];
-    int status = h2okv__check_tokens(h, s, "tokens", tokens, n);
-    for (uint32_t done = 0; done < n && status == H2OKV_OK;) {
-        h2okv__pass pass = {
-            .sequence = s, .text = tokens + done, .on_logits = on_logits, .user = user, .index = done,
-        };
-        pass.n = n - done < h->ubatch ? n - done : h->ubatch;
-        done += pass.n;
-        pass.last = done == n;
-        status = h2okv__decode_pass(h, &pass);
-        status = status != H2OKV_OK ? status : h2okv__report_progress(h, done, n);
+    if (h->on_pass == NULL || h->on_pass(h->on_pass_user, done, total)) {
+        return H2OKV_OK;
+    }
+    return h2okv__llama_fail(h, H2OKV_E_STOPPED, "progress", "stopped after %u of %u tokens", done, total);
+}
+
+/* ---- Rounds ---- */
+
+void h2okv__begin_decode(h2okv_llama *h)
+{
+    for (uint32_t i = 0; i < h->n_sequences; i++) {
+        h->sequence[i].input = NULL;
+        h->sequence[i].logits_row = -1;
+        h->sequence[i].has_logits = false;
+    }
+}
+
+/* Every input to its sequence, and how many tokens there are; nothing has changed when one of them will not do. */
+static int take_inputs(h2okv_llama *h, const h2okv_llama_input *inputs, uint32_t n_inputs, uint32_t *total)
+{
+    uint64_t sum = 0;
+    int status = n_inputs > 0 ? H2OKV_OK
+                              : h2okv__llama_fail(h, H2OKV_E_INVALID, "n_inputs", "n_inputs is 0: give one at least");
+    for (uint32_t i = 0; i < n_inputs && status == H2OKV_OK; i++) {
+        h2okv__sequence *s;
+        status = h2okv__find_sequence(h, inputs[i].seq, &s);
+        if (status == H2OKV_OK && s->input != NULL) {
+            return h2okv__llama_fail(h, H2OKV_E_INVALID, "seq", "seq is %u twice: give a sequence one input",
+                                     inputs[i].seq);
+        }
+        status = status != H2OKV_OK ? status : h2okv__check_tokens(h, s, "tokens", inputs[i].tokens, inputs[i].n);
+        if (status == H2OKV_OK) {
+            s->input = &inputs[i];
+            s->done = 0;
+            sum += inputs[i].n;
+        }
+    }
+    *total = (uint32_t)sum;
+    return status == H2OKV_OK && sum > UINT32_MAX
+               ? h2okv__llama_fail(h, H2OKV_E_INVALID, "n", "the inputs have over %u tokens together", UINT32_MAX)
+               : status;
+}
+
+/* The next pass of a sequence that has tokens left. */
+static h2okv__pass next_pass(const h2okv_llama *h, h2okv__sequence *s)
+{
+    const h2okv_llama_input *input = s->input;
+    uint32_t left = input->n - s->done;
+    h2okv__pass pass = {
+        .sequence = s, .text = input->tokens + s->done, .on_logits = input->on_logits, .user = input->user,
+        .index = s->done, .n = left < h->ubatch ? left : h->ubatch,
+    };
+    pass.last = pass.n == left;
+    return pass;
+}
+
+/* How many of the passes, from the first on, one llama_decode can do. */
+static uint32_t together(const h2okv_llama *h, const h2okv__pass *pass, uint32_t n)
+{
+    uint32_t most = h->most_tokens / pass[0].n, count = 1;
+    while (count < n && count < most && pass[count].n == pass[0].n &&
+           pass[count].sequence->id == pass[0].sequence->id + count) {
+        count++;
+    }
+    return count;
+}
+
+static int do_round(h2okv_llama *h, uint32_t *done, uint32_t total)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < h->n_sequences; i++) {
+        h2okv__sequence *s = &h->sequence[i];
+        if (s->input != NULL && s->done < s->input->n) {
+            h->round[n++] = next_pass(h, s);
+        }
+    }
+    int status = H2OKV_OK;
+    for (uint32_t i = 0, count; i < n && status == H2OKV_OK; i += count) {
+        const h2okv__pass *pass = &h->round[i];
+        count = together(h, pass, n - i);
+        status = h2okv__decode_passes(h, pass, count);
+        for (uint32_t p = 0; p < count && status == H2OKV_OK; p++) {
+            pass[p].sequence->done += pass[p].n;
+            *done += pass[p].n;
+        }
+        status = status != H2OKV_OK ? status : h2okv__report_progress(h, *done, total);
+    }
+    return status;
+}
+
+int h2okv_llama_decode_batch(h2okv_llama *h, const h2okv_llama_input *inputs, uint32_t n_inputs)
+{
+    uint32_t total = 0, done = 0;
+    h2okv__begin_decode(h);
+    int status = take_inputs(h, inputs, n_inputs, &total);
+    while (status == H2OKV_OK && done < total) {
+        status = do_round(h, &done, total);
     }
     return status;
 }
 
 int h2okv_llama_decode(h2okv_llama *h, const llama_token *tokens, uint32_t n)
 {
-    return decode(h, tokens, n, NULL, NULL);
+    return h2okv_llama_decode_each(h, tokens, n, NULL, NULL);
 }
 
 int h2okv_llama_decode_each(h2okv_llama *h, const llama_token *tokens, uint32_t n, h2okv_llama_on_logits on_logits,
                             void *user)
 {
-    return decode(h, tokens, n, on_logits, user);
+    h2okv_llama_input input = {.seq = 0, .n = n, .tokens = tokens, .on_logits = on_logits, .user = user};
+    return h2okv_llama_decode_batch(h, &input, 1);
+}
+
+const float *h2okv_llama_logits(const h2okv_llama *h, uint32_t seq)
+{
+    if (seq >= h->n_sequences || !h->sequence[seq].has_logits) {
+        return NULL;
+    }
+    const h2okv__sequence *s = &h->sequence[seq];
+    return s->logits_row >= 0 ? llama_get_logits_ith(h->context, s->logits_row) : s->logits;
 }
 
 void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_pass, void *user)
 {
     h->on_pass = on_pass;
     h->on_pass_user = user;
-}
-
-int h2okv_llama_trim(h2okv_llama *h, int32_t pos0, uint32_t *n_lost)
-{
-    h2okv__sequence *s = &h->sequence[0];
-    int status = h2okv__check_handle(h, s);
-    if (status != H2OKV_OK) {
-        return status;
-    }
-    if (pos0 < 0 || pos0 > s->next_pos) {
-        return h2okv__llama_fail(h, H2OKV_E_INVALID, "pos0", "pos0 is %d: it must be from 0 to the next position, %d",
-                                 pos0, s->next_pos);
-    }
-    status = h2okv__cut(h, s, pos0, n_lost);
-    s->next_pos = status == H2OKV_OK ? pos0 : s->next_pos;
-    return status;
-}
-
-void h2okv_llama_clear(h2okv_llama *h)
-{
-    h2okv__sequence *s = &h->sequence[0];
-    llama_memory_clear(llama_get_memory(h->context), true);
-    h2okv_cache_clear(s->cache);
-    s->next_pos = 0;
-    s->engine_us = s->bookkeeping_us = 0;
-}
-
-struct llama_context *h2okv_llama_context(h2okv_llama *h)
-{
-    return h->context;
-}
-
-int32_t h2okv_llama_next_pos(const h2okv_llama *h)
-{
-    return h->sequence[0].next_pos;
-}
-
-const h2okv_cache *h2okv_llama_cache(const h2okv_llama *h)
-{
-    return h->sequence[0].cache;
-}
-
-const h2okv_error *h2okv_llama_last_error(const h2okv_llama *h)
-{
-    return &h->error;
-}
-
-uint32_t h2okv_llama_lane(const h2okv_llama *h, uint32_t layer, uint32_t head)
-{
-    switch (h->lanes_mode) {
-    case H2OKV_LANES_HEAD:
-        return layer * h->layer[0].kv_heads + head;
-    case H2OKV_LANES_LAYER:
-        return layer;
-    default:
-        return 0;
-    }
-}
-
-void h2okv_llama_get_stats(const h2okv_llama *h, h2okv_llama_stats *out)
-{
-    const h2okv__sequence *s = &h->sequence[0];
-    *out = (h2okv_llama_stats){
-        .budget = h2okv__options(s).budget,
-        .ubatch = h->ubatch,
-        .cells = h->cells,
-        .layers = h->n_layers,
-        .lanes = h->lanes,
-        .isa = h->fused ? h2okv_kernels_isa(h->kernels) : NULL,
-        .not_fused = h->fused ? NULL : h->not_fused,
-        .engine_us = s->engine_us,
-        .bookkeeping_us = s->bookkeeping_us,
-    };
-    h2okv_cache_get_stats(s->cache, &out->cache);
-    for (uint32_t i = 0; i < h->n_layers; i++) {
-        out->kv_bytes += ggml_nbytes(h->layer[i].k) + ggml_nbytes(h->layer[i].v);
-    }
-    out->kv_bytes_per_token = out->kv_bytes / h->cells;
 }

@@ -9,6 +9,9 @@
  * again when llama.cpp reuses a graph: it is then a custom node already, and its scale and softcap lie where the
  * exchange put them, behind the custom node's own parameters.
  *
+ * With several sequences in a pass they are the outermost dimension of q, k, v and the result, and a batch of the
+ * kernels.
+ *
  * The mask is not read: which cells a token sees is known from the books (all live cells, and of its own pass those
  * up to itself), so empty cells are not even looked at.
  */
@@ -48,10 +51,10 @@ static int type_of(enum ggml_type type)
     }
 }
 
-/* What is the same for every call of a layer, and what its node says. q is [k_dim, tokens, query heads], k and v are
- * [dim, cells, kv heads], the node [v_dim, query heads, tokens]; see llama.cpp's build_attn_mha. */
-static h2okv_attention describe(const h2okv_llama *h, const h2okv__sequence *s, const struct ggml_tensor *node,
-                                node_extra extra)
+/* What is the same for every call of a layer, and what its node says. q is [k_dim, tokens, query heads, sequences], k
+ * and v are [dim, cells, kv heads, sequences], the node [v_dim, query heads, tokens, sequences]; see llama.cpp's
+ * build_attn_mha. The pointers are the first sequence's. */
+static h2okv_attention describe(const h2okv_llama *h, const struct ggml_tensor *node, node_extra extra)
 {
     const struct ggml_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2], *sinks = node->src[4];
     return (h2okv_attention){
@@ -77,13 +80,50 @@ static h2okv_attention describe(const h2okv_llama *h, const h2okv__sequence *s, 
         .scale = extra.scale,
         .softcap = extra.softcap,
         .sinks = sinks != NULL ? sinks->data : NULL,
-        .cell = s->live_cell,
-        .n_cells = s->n_live_cells,
         .n_fresh = h->pass_tokens,
         .mass_head_stride = h->cells,
         .query_weight = h->query_weight,
         .leave_out_self = !h->count_self,
     };
+}
+
+/* As many tokens and sequences as the pass has, and the right ones. */
+static bool is_of_pass(const h2okv_llama *h, const struct ggml_tensor *node, int32_t layer)
+{
+    const struct ggml_tensor *q = node->src[0], *k = node->src[1], *cache = h->layer[layer].k;
+    size_t at = h->pass[0].sequence->id * cache->nb[2];
+    return q->ne[1] == (int64_t)h->pass_tokens && q->ne[3] == (int64_t)h->n_pass && k->ne[3] == (int64_t)h->n_pass &&
+           (const char *)k->data == (const char *)cache->data + at;
+}
+
+static size_t floats(size_t bytes)
+{
+    return bytes / sizeof(float);
+}
+
+static void attend(const h2okv_llama *h, const struct ggml_tensor *node, node_extra extra, uint32_t thread, uint32_t n)
+{
+    uint32_t first = h->pass[0].sequence->id;
+    h2okv_attention attention = describe(h, node, extra);
+    size_t layer_at = (size_t)extra.layer * h->mass_layer_stride, stride = h->n_layers * h->mass_layer_stride;
+    attention.cell = h->live_cell + (size_t)first * h->cells;
+    attention.n_cells = h->n_live_cells[first];
+    attention.mass = h->needs_scores ? h->mass + first * stride + layer_at : NULL;
+    if (h->n_pass == 1) {
+        h2okv_kernels_attend(h->kernels, &attention, thread, n);
+        return;
+    }
+    h2okv_attention_batch batch = {
+        .n = h->n_pass,
+        .n_cells = h->n_live_cells + first,
+        .cell_stride = h->cells,
+        .k_stride = node->src[1]->nb[3],
+        .v_stride = node->src[2]->nb[3],
+        .q_stride = floats(node->src[0]->nb[3]),
+        .out_stride = floats(node->nb[3]),
+        .mass_stride = stride,
+    };
+    h2okv_kernels_attend_batch(h->kernels, &attention, &batch, thread, n);
 }
 
 /* llama.cpp calls this on each of its threads. */
@@ -94,14 +134,11 @@ static void attend_op(struct ggml_tensor *node, int thread, int n_threads, void 
     if ((uint32_t)thread >= n) {
         return; /* more threads than there is scratch memory for */
     }
-    if (h->tap_mode != H2OKV__TAP_PASS || node->src[0]->ne[1] != (int64_t)h->pass_tokens) {
+    node_extra extra = extra_of(node);
+    if (h->tap_mode != H2OKV__TAP_PASS || !is_of_pass(h, node, extra.layer)) {
         return; /* a probe; or somebody decodes past the handle, and the next call will say so */
     }
-    node_extra extra = extra_of(node);
-    const h2okv__sequence *s = h->pass_sequence;
-    h2okv_attention attention = describe(h, s, node, extra);
-    attention.mass = h->needs_scores ? s->mass + (size_t)extra.layer * h->mass_layer_stride : NULL;
-    h2okv_kernels_attend(h->kernels, &attention, (uint32_t)thread, n);
+    attend(h, node, extra, (uint32_t)thread, n);
     if (thread == 0) {
         h->layers_attended++;
     }
@@ -151,7 +188,7 @@ static const char *refusal(h2okv_llama *h, const struct ggml_tensor *node)
     if (type_of(k->type) < 0 || type_of(v->type) < 0) {
         return "the cache has a type that the kernels do not read";
     }
-    h2okv_attention attention = describe(h, &h->sequence[0], node, (node_extra){.scale = 1.0f});
+    h2okv_attention attention = describe(h, node, (node_extra){.scale = 1.0f});
     return h2okv_attention_unsupported(&attention);
 }
 
@@ -187,19 +224,18 @@ static h2okv_attention largest_call(const h2okv_llama *h)
 int h2okv__make_fused(h2okv_llama *h, const char *isa, h2okv_error *error)
 {
     h2okv_attention largest = largest_call(h);
-    int status = h2okv_kernels_create(&h->kernels, &largest, h->max_threads, isa, NULL, error);
+    int status =
+        h2okv_kernels_create_batch(&h->kernels, &largest, h->n_sequences, h->max_threads, isa, NULL, error);
     if (status != H2OKV_OK) {
         return status;
     }
     h->mass_layer_stride = (size_t)largest.kv_heads * h->cells;
     h->query_weight_memory = calloc(h->ubatch, sizeof *h->query_weight_memory);
-    bool made = h->query_weight_memory != NULL;
-    for (uint32_t i = 0; i < h->n_sequences; i++) {
-        h2okv__sequence *s = &h->sequence[i];
-        s->mass = calloc(h->mass_layer_stride * h->n_layers, sizeof *s->mass);
-        s->live_cell = calloc(h->cells, sizeof *s->live_cell);
-        made = made && s->mass != NULL && s->live_cell != NULL;
-    }
+    h->mass = calloc(h->mass_layer_stride * h->n_layers * h->n_sequences, sizeof *h->mass);
+    h->live_cell = calloc((size_t)h->n_sequences * h->cells, sizeof *h->live_cell);
+    h->n_live_cells = calloc(h->n_sequences, sizeof *h->n_live_cells);
+    bool made =
+        h->query_weight_memory != NULL && h->mass != NULL && h->live_cell != NULL && h->n_live_cells != NULL;
     return made ? H2OKV_OK : h2okv_error_set(error, H2OKV_E_NOMEM, "attention", "out of memory");
 }
 
@@ -219,18 +255,18 @@ void h2okv__weigh_queries(h2okv_llama *h)
 
 /* Live cells in rising order, so that K and V are read in long runs; the pass's own come last, in order of position.
  * Tokens have just been admitted to fresh_cell. */
-void h2okv__list_live_cells(const h2okv_llama *h, h2okv__sequence *s)
+void h2okv__list_live_cells(h2okv_llama *h, const h2okv__sequence *s)
 {
+    uint32_t *live_cell = h->live_cell + (size_t)s->id * h->cells, n = 0;
     h2okv_lane_view lane;
     (void)h2okv_cache_lane(s->cache, 0, &lane);
-    s->n_live_cells = 0;
     for (uint32_t cell = 0; cell < lane.cells; cell++) {
         if (lane.pos[cell] >= 0 && lane.pos[cell] < s->next_pos) {
-            s->live_cell[s->n_live_cells++] = cell;
+            live_cell[n++] = cell;
         }
     }
-    memcpy(s->live_cell + s->n_live_cells, s->fresh_cell, h->pass_tokens * sizeof *s->live_cell);
-    s->n_live_cells += h->pass_tokens;
+    memcpy(live_cell + n, s->fresh_cell, h->pass_tokens * sizeof *live_cell);
+    h->n_live_cells[s->id] = n + h->pass_tokens;
 }
 
 int h2okv__observe_fused(h2okv_llama *h, h2okv__sequence *s)
@@ -239,13 +275,14 @@ int h2okv__observe_fused(h2okv_llama *h, h2okv__sequence *s)
         return h2okv__llama_fail(h, H2OKV_E_ENGINE, "attention", "llama.cpp asked us for %u of %u layers' attention",
                                  h->layers_attended, h->n_layers);
     }
+    const float *all = h->mass + (size_t)s->id * h->n_layers * h->mass_layer_stride;
     for (uint32_t l = 0; l < h->n_layers && h->needs_scores; l++) {
         for (uint32_t head = 0; head < h->layer[l].kv_heads; head++) {
-            const float *mass = s->mass + l * h->mass_layer_stride + (size_t)head * h->cells;
+            const float *mass = all + l * h->mass_layer_stride + (size_t)head * h->cells;
             int status = h2okv_cache_observe_mass(s->cache, h2okv_llama_lane(h, l, head), mass);
             if (status != H2OKV_OK) {
-                return h2okv__llama_fail(h, status == H2OKV_E_NAN ? status : H2OKV_E_ENGINE, "weights",
-                                         "layer %u, KV head %u: %s", l, head, h2okv_strerror(status));
+                return h2okv__sequence_fail(h, s, status == H2OKV_E_NAN ? status : H2OKV_E_ENGINE, "weights",
+                                            "layer %u, KV head %u: %s", l, head, h2okv_strerror(status));
             }
         }
     }
@@ -256,13 +293,11 @@ void h2okv__free_fused(h2okv_llama *h)
 {
     h2okv_kernels_free(h->kernels);
     free(h->query_weight_memory);
+    free(h->n_live_cells);
+    free(h->live_cell);
+    free(h->mass);
     h->kernels = NULL;
     h->query_weight_memory = NULL;
-    for (uint32_t i = 0; i < h->n_sequences; i++) {
-        h2okv__sequence *s = &h->sequence[i];
-        free(s->live_cell);
-        free(s->mass);
-        s->live_cell = NULL;
-        s->mass = NULL;
-    }
+    h->n_live_cells = h->live_cell = NULL;
+    h->mass = NULL;
 }

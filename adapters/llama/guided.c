@@ -1,5 +1,5 @@
 /*
- * guided.c - reading with a question in mind, and what a caller changes between decodes: the budget, and pins.
+ * guided.c - reading with a question in mind.
  *
  *   text   | chunk | chunk | chunk | ...
  *   pass 1 | chunk   guide |            guide: positions right behind the chunk; its queries alone make the scores
@@ -82,30 +82,30 @@ static int read_guided(h2okv_llama *h, h2okv__sequence *s, const llama_token *to
         pass.text = tokens + done;
         done += pass.n;
         pass.last = done == n;
-        status = h2okv__decode_pass(h, &pass);
+        status = h2okv__decode_passes(h, &pass, 1);
         status = status != H2OKV_OK ? status : h2okv__report_progress(h, done, n);
     }
     return status;
 }
 
-static int set_budget(h2okv_llama *h, h2okv__sequence *s, uint32_t budget, uint32_t recent)
+int h2okv_llama_seq_decode_guided(h2okv_llama *h, uint32_t seq, const llama_token *tokens, uint32_t n,
+                                  const h2okv_llama_guide *given)
 {
-    h2okv_error error;
-    int status = h2okv_cache_set_budget(s->cache, budget, recent, &error);
-    return status == H2OKV_OK ? status : h2okv__llama_fail(h, status, error.field, "%s", error.text);
-}
-
-int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *given)
-{
-    h2okv__sequence *s = &h->sequence[0];
+    h2okv__sequence *s;
     h2okv_llama_guide guide;
-    int status = h2okv__check_tokens(h, s, "tokens", tokens, n);
+    h2okv__begin_decode(h);
+    int status = h2okv__find_sequence(h, seq, &s);
+    status = status != H2OKV_OK ? status : h2okv__check_tokens(h, s, "tokens", tokens, n);
     status = status != H2OKV_OK ? status : read_guide(h, s, &guide, given, n);
-    if (status == H2OKV_OK && !h->needs_scores) {
-        return h2okv_llama_decode(h, tokens, n);
+    if (status != H2OKV_OK) {
+        return status;
+    }
+    if (!h->needs_scores) {
+        h2okv_llama_input input = {.seq = seq, .n = n, .tokens = tokens};
+        return h2okv_llama_decode_batch(h, &input, 1);
     }
     h2okv_options before = h2okv__options(s);
-    status = status != H2OKV_OK ? status : set_budget(h, s, before.budget, guide.recent);
+    status = h2okv__set_budget(h, s, before.budget, guide.recent);
     if (status == H2OKV_OK) {
         h2okv_cache_set_pool(s->cache, guide.pool);
         status = read_guided(h, s, tokens, n, &guide);
@@ -118,36 +118,7 @@ int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_
     return status;
 }
 
-int h2okv_llama_set_budget(h2okv_llama *h, uint32_t budget, uint32_t recent)
+int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *given)
 {
-    h2okv__sequence *s = &h->sequence[0];
-    int status = h2okv__check_handle(h, s);
-    if (status == H2OKV_OK && budget > h->room) {
-        return h2okv__llama_fail(h, H2OKV_E_INVALID, "budget",
-                                 "budget is %u: there is room for %u, or give options.room more", budget, h->room);
-    }
-    h2okv_options before = h2okv__options(s);
-    status = status != H2OKV_OK ? status : set_budget(h, s, budget, recent);
-    if (status != H2OKV_OK) {
-        return status;
-    }
-    status = h2okv__options(s).recent > 0
-                 ? h2okv__evict(h, s)
-                 : h2okv__llama_fail(h, H2OKV_E_INVALID, "recent",
-                                     "recent is 0: llama.cpp needs the newest token, so keep at least one");
-    if (status != H2OKV_OK) {
-        (void)h2okv_cache_set_budget(s->cache, before.budget, before.recent, NULL);
-    }
-    return status;
-}
-
-int h2okv_llama_pin(h2okv_llama *h, int32_t first, int32_t end)
-{
-    h2okv__sequence *s = &h->sequence[0];
-    int status = h2okv__check_handle(h, s);
-    h2okv_error error;
-    if (status == H2OKV_OK && h2okv_cache_pin(s->cache, first, end, &error) != H2OKV_OK) {
-        return h2okv__llama_fail(h, error.status, error.field, "%s", error.text);
-    }
-    return status;
+    return h2okv_llama_seq_decode_guided(h, 0, tokens, n, given);
 }

@@ -7,7 +7,7 @@ enum { CELLS_STEP = 256, LEAST_AUTO_UBATCH = 128 }; /* llama.cpp computes attent
 
 void h2okv_llama_options_init_sized(h2okv_llama_options *options, uint32_t size)
 {
-    h2okv_llama_options filled = {.size = size, .lanes = H2OKV_LANES_HEAD, .ubatch = H2OKV_AUTO};
+    h2okv_llama_options filled = {.size = size, .lanes = H2OKV_LANES_HEAD, .ubatch = H2OKV_AUTO, .sequences = 1};
     memset(options, 0, size);
     memcpy(options, &filled, size < sizeof filled ? size : sizeof filled);
 }
@@ -70,6 +70,22 @@ static uint32_t auto_ubatch(uint32_t room)
     return cells - room;
 }
 
+static int check_sequences(h2okv_llama_options *o, uint32_t cells, h2okv_error *error)
+{
+    uint32_t most = (uint32_t)llama_max_parallel_sequences();
+    o->sequences = o->sequences == 0 ? 1 : o->sequences;
+    if (o->sequences > most) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "sequences", "sequences is %u: llama.cpp has at most %u",
+                               o->sequences, most);
+    }
+    if (o->sequences > 1 && cells > INT32_MAX / 2 / o->sequences) {
+        return h2okv_error_set(error, H2OKV_E_INVALID, "sequences",
+                               "sequences is %u: of %u cells each, together over %d", o->sequences, cells,
+                               INT32_MAX / 2);
+    }
+    return H2OKV_OK;
+}
+
 static int check_sizes(h2okv_llama_options *o, h2okv_options *cache, h2okv_error *error)
 {
     if (cache->budget == 0 || cache->budget > INT32_MAX / 2) {
@@ -87,7 +103,7 @@ static int check_sizes(h2okv_llama_options *o, h2okv_options *cache, h2okv_error
                                INT32_MAX / 2);
     }
     cache->cells = o->room + o->ubatch;
-    return H2OKV_OK;
+    return check_sequences(o, cache->cells, error);
 }
 
 /* The cache's own demands, with the number of cells that there will be at least; and one more of ours. */

@@ -4,7 +4,7 @@
  *   SET_ROWS into cache_k_l<i>   src[1] names the cells that the pass's tokens take (the cell map is observed,
  *                                never computed again) -> admit, once a pass
  *   SET_ROWS into cache_v_l<i>   where V lies, and whether it is transposed
- *   kq_soft_max-<i>              [cells, tokens, query heads], after it is computed -> observe
+ *   kq_soft_max-<i>              [cells, tokens, query heads, sequences], after it is computed -> observe
  *   FLASH_ATTN_EXT               in fused mode becomes a call of our kernels, see fused.c
  *
  * A node is told of twice: asked about before it is computed, and told after it when the answer was true. The
@@ -87,29 +87,31 @@ static void learn_tensor(h2okv_llama *h, struct ggml_tensor *node)
 
 /* ---- Pass: admit and observe ---- */
 
-static void admit(h2okv_llama *h, h2okv__sequence *s, const struct ggml_tensor *cell_index)
+/* The cells of one of the pass's sequences: its tokens are together, and its cells come after those of the sequences
+ * with lower numbers. */
+static void read_cells(const h2okv_llama *h, h2okv__sequence *s, uint32_t index, const struct ggml_tensor *cell_index)
 {
-    int64_t cell[64];
+    int64_t cell[64], first = (int64_t)s->id * h->cells;
     uint32_t n = h->pass_tokens;
-    s->admitted = true;
-    if (cell_index->type != GGML_TYPE_I64 || ggml_nelements(cell_index) != (int64_t)n) {
-        note_failure(h, H2OKV_E_ENGINE, "cells", "llama.cpp's cell indexes are not one 64-bit number a token");
-        return;
-    }
     for (uint32_t done = 0; done < n;) {
         uint32_t some = n - done < 64 ? n - done : 64;
-        ggml_backend_tensor_get(cell_index, cell, done * sizeof cell[0], some * sizeof cell[0]);
+        size_t at = (size_t)index * n + done;
+        ggml_backend_tensor_get(cell_index, cell, at * sizeof cell[0], some * sizeof cell[0]);
         for (uint32_t i = 0; i < some; i++) {
-            s->fresh_cell[done + i] = (uint32_t)cell[i];
+            s->fresh_cell[done + i] = (uint32_t)(cell[i] - first); /* one of another sequence: past every cell */
             s->fresh_pos[done + i] = s->next_pos + (int32_t)(done + i);
         }
         done += some;
     }
-    if (h2okv_cache_admit(s->cache, s->fresh_cell, s->fresh_pos, n) != H2OKV_OK) {
+}
+
+static void admit_sequence(h2okv_llama *h, h2okv__sequence *s)
+{
+    if (h2okv_cache_admit(s->cache, s->fresh_cell, s->fresh_pos, h->pass_tokens) != H2OKV_OK) {
         h->broken = true; /* it does not hold what the books say */
         note_failure(h, H2OKV_E_BROKEN, "cells", "llama.cpp put tokens into cells that are taken: was the context "
                      "used past this handle?");
-        s->admitted = false;
+        h->pass_admitted = false;
         return;
     }
     if (h->pass_probe > 0 && h2okv_cache_probe(s->cache, h->pass_probe) != H2OKV_OK) {
@@ -118,6 +120,20 @@ static void admit(h2okv_llama *h, h2okv__sequence *s, const struct ggml_tensor *
     }
     if (h->fused) {
         h2okv__list_live_cells(h, s);
+    }
+}
+
+static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
+{
+    h->pass_admitted = true;
+    if (cell_index->type != GGML_TYPE_I64 ||
+        ggml_nelements(cell_index) != (int64_t)h->pass_tokens * (int64_t)h->n_pass) {
+        note_failure(h, H2OKV_E_ENGINE, "cells", "llama.cpp's cell indexes are not one 64-bit number a token");
+        return;
+    }
+    for (uint32_t i = 0; i < h->n_pass && h->pass_admitted; i++) {
+        read_cells(h, h->pass[i].sequence, i, cell_index);
+        admit_sequence(h, h->pass[i].sequence);
     }
 }
 
@@ -138,11 +154,12 @@ static bool rows_are_as_expected(const h2okv_llama *h, const h2okv__layer *layer
 {
     return softmax->type == GGML_TYPE_F32 && softmax->nb[0] == sizeof(float) &&
            softmax->ne[0] <= (int64_t)h->cells && softmax->ne[1] == (int64_t)h->pass_tokens &&
-           softmax->ne[2] == (int64_t)layer->query_heads && softmax->ne[3] == 1;
+           softmax->ne[2] == (int64_t)layer->query_heads && softmax->ne[3] == (int64_t)h->n_pass;
 }
 
-static int observe_layer(h2okv_llama *h, h2okv__sequence *s, uint32_t index, const struct ggml_tensor *softmax,
-                         const float *data)
+/* One sequence's rows of a layer. */
+static int observe_rows(const h2okv_llama *h, h2okv__sequence *s, uint32_t index, const struct ggml_tensor *softmax,
+                        const float *data)
 {
     const h2okv__layer *layer = &h->layer[index];
     uint32_t lanes = h->lanes_mode == H2OKV_LANES_HEAD ? layer->kv_heads : 1;
@@ -162,10 +179,18 @@ static int observe_layer(h2okv_llama *h, h2okv__sequence *s, uint32_t index, con
     return status;
 }
 
+static void note_weights(h2okv_llama *h, const h2okv__sequence *s, int status)
+{
+    bool nan = status == H2OKV_E_NAN;
+    h->pass_status = h2okv__sequence_fail(h, s, nan ? status : H2OKV_E_ENGINE, "weights", "%s",
+                                          nan ? "the model computed attention weights that are NaN or infinite"
+                                              : h2okv_strerror(status));
+}
+
 static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax)
 {
     const h2okv__layer *layer = layer_at(h, index);
-    if (layer == NULL || !h->pass_sequence->admitted || h->pass_status != H2OKV_OK) {
+    if (layer == NULL || !h->pass_admitted || h->pass_status != H2OKV_OK) {
         return;
     }
     const float *data = rows_are_as_expected(h, layer, softmax) ? host_weights(h, softmax) : NULL;
@@ -174,11 +199,13 @@ static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax
                      "llama.cpp's attention weights have another shape than in the probe");
         return;
     }
-    int status = observe_layer(h, h->pass_sequence, (uint32_t)index, softmax, data);
-    if (status == H2OKV_E_NAN) {
-        note_failure(h, status, "weights", "the model computed attention weights that are NaN or infinite");
-    } else if (status != H2OKV_OK) {
-        note_failure(h, H2OKV_E_ENGINE, "weights", h2okv_strerror(status));
+    for (uint32_t i = 0; i < h->n_pass; i++) {
+        h2okv__sequence *s = h->pass[i].sequence;
+        int status = observe_rows(h, s, (uint32_t)index, softmax, data + i * (softmax->nb[3] / sizeof(float)));
+        if (status != H2OKV_OK) {
+            note_weights(h, s, status);
+            return;
+        }
     }
 }
 
@@ -192,8 +219,8 @@ static void asked_rows(h2okv_llama *h, struct ggml_tensor *node)
     }
     if (h->tap_mode == H2OKV__TAP_PROBE) {
         learn_tensor(h, node);
-    } else if (!h->pass_sequence->admitted && h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
-        admit(h, h->pass_sequence, node->src[1]);
+    } else if (!h->pass_admitted && h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
+        admit(h, node->src[1]);
     }
 }
 
@@ -219,10 +246,25 @@ static void asked_flash(h2okv_llama *h, struct ggml_tensor *node)
     }
 }
 
+/* Wants to be told of every node, and then to go no further. */
+static bool cancel(h2okv_llama *h, const struct ggml_tensor *node, bool ask)
+{
+    if (ask && node->op == GGML_OP_SET_ROWS && node->view_src != NULL &&
+        h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
+        int64_t cell = 0;
+        ggml_backend_tensor_get(node->src[1], &cell, 0, sizeof cell);
+        h->cancelled_cell = (uint32_t)cell;
+    }
+    return ask;
+}
+
 bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user)
 {
     h2okv_llama *h = user;
     bool answer = !ask; /* told: go on; asked: no need to tell */
+    if (h->tap_mode == H2OKV__TAP_CANCEL) {
+        return cancel(h, node, ask);
+    }
     if (h->tap_mode == H2OKV__TAP_OFF || (node->op != GGML_OP_SET_ROWS && node->op != GGML_OP_SOFT_MAX &&
                                           node->op != GGML_OP_FLASH_ATTN_EXT)) {
         return answer;

@@ -12,6 +12,10 @@
  * The context has budget + ubatch cells (or room + ubatch, see options.room): that is the memory bound, however long
  * the text. After each pass of at most ubatch tokens every (layer, KV head) evicts down to the budget by itself.
  *
+ * Several sequences (options.sequences), for instance conversations, share a context and are decoded together by
+ * h2okv_llama_decode_batch. Each has its own cells, budget and books, and keeps what it would keep alone. Functions
+ * that name no sequence mean sequence 0.
+ *
  * Attention is computed by our kernels inside llama.cpp's graph where every layer lies in host memory and has a shape
  * that they know (fused), else by llama.cpp, whose weights are then read (observe): see h2okv_llama_attention.
  *
@@ -55,6 +59,9 @@ typedef struct h2okv_llama_options {
     uint32_t attention; /* enum h2okv_llama_attention; default auto */
     const char *isa;    /* instruction set of the kernels, from h2okv_isa_name; default NULL: the best here */
     uint32_t room;      /* the largest budget that h2okv_llama_set_budget may ask for; default 0: the budget */
+    uint32_t sequences; /* that the context holds, numbered from 0; at most llama_max_parallel_sequences(); default 1,
+                           and 0 means 1. Each has room + ubatch cells; the memory that llama.cpp computes in is that of
+                           one, as a llama_decode gets ubatch tokens at most, or one of each sequence */
 } h2okv_llama_options;
 
 H2OKV_API void h2okv_llama_options_init_sized(h2okv_llama_options *options, uint32_t size);
@@ -71,8 +78,8 @@ H2OKV_API int h2okv_llama_load_backends(const char *directory);
  * diffusion, multi-head latent attention, sliding window; until each of them is tested. */
 H2OKV_API int h2okv_llama_check_model(const struct llama_model *model, h2okv_error *error);
 
-/* Make a context for `model` (not owned; must outlive the result) and attach to it. Of `params` n_ctx,
- * n_batch, n_ubatch, n_seq_max and flash_attn_type are set by the adapter; cb_eval must be NULL. A probe pass
+/* Make a context for `model` (not owned; must outlive the result) and attach to it. Of `params` n_ctx, n_batch,
+ * n_ubatch, n_seq_max, kv_unified and flash_attn_type are set by the adapter; cb_eval must be NULL. A probe pass
  * verifies that every layer is seen and laid out as expected. On failure *out is NULL. Errors: E_INVALID
  * (options), E_UNSUPPORTED (model), E_NOMEM, E_ENGINE (llama.cpp refused, or is not as required). */
 H2OKV_API int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llama_context_params params,
@@ -93,6 +100,29 @@ H2OKV_API int h2okv_llama_decode(h2okv_llama *h, const llama_token *tokens, uint
 typedef void (*h2okv_llama_on_logits)(void *user, uint32_t index, const float *logits);
 H2OKV_API int h2okv_llama_decode_each(h2okv_llama *h, const llama_token *tokens, uint32_t n,
                                       h2okv_llama_on_logits on_logits, void *user);
+
+/* What one sequence reads in h2okv_llama_decode_batch. */
+typedef struct h2okv_llama_input {
+    uint32_t seq;
+    uint32_t n; /* at least 1; inputs may differ */
+    const llama_token *tokens;
+    h2okv_llama_on_logits on_logits; /* gets the logits of every token; NULL: only the last one's are computed */
+    void *user;
+} h2okv_llama_input;
+
+/* Decode tokens of several sequences, at most one input each. Each sequence has the passes that it would have alone, so
+ * it keeps the same tokens whatever the others do; logits differ by rounding only, as llama.cpp multiplies several rows
+ * in another order than one. Passes of equally many tokens go through llama.cpp together, as far as the sequences'
+ * numbers are neighbours, and all their tokens together are no more than ubatch (or one each): so give the sequences
+ * that are active the lowest numbers. What is read afterwards: h2okv_llama_logits.
+ * Errors: as h2okv_llama_decode, and E_INVALID (no inputs, no such sequence, one named twice; nothing is decoded). A
+ * pass that fails counts for none of the sequences in it; passes before it count: h2okv_llama_seq_next_pos says how far
+ * each came. */
+H2OKV_API int h2okv_llama_decode_batch(h2okv_llama *h, const h2okv_llama_input *inputs, uint32_t n_inputs);
+
+/* Logits [n_vocab] of the last token that the last decode call of any kind read into this sequence; NULL when it read
+ * none, or not to the end. Valid until the next decode call. */
+H2OKV_API const float *h2okv_llama_logits(const h2okv_llama *h, uint32_t seq);
 
 /* Guided reading: a long text is read with a question in mind (Corallo and Papotti 2024, "Finch", section 3). */
 typedef struct h2okv_llama_guide {
@@ -121,17 +151,21 @@ static inline void h2okv_llama_guide_init(h2okv_llama_guide *guide)
  * a policy's rank (a custom one) the tokens are as before the pass, but their scores are the guide's. */
 H2OKV_API int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n,
                                         const h2okv_llama_guide *guide);
+H2OKV_API int h2okv_llama_seq_decode_guided(h2okv_llama *h, uint32_t seq, const llama_token *tokens, uint32_t n,
+                                            const h2okv_llama_guide *guide);
 
 /* Another budget, at most options.room; what is over it goes at once. `recent` may be H2OKV_AUTO. Until the next
  * such call or h2okv_llama_clear. Errors: E_INVALID, as in the options, and see h2okv_cache_set_budget; E_NAN (a custom
  * policy's rank): nothing has changed. */
 H2OKV_API int h2okv_llama_set_budget(h2okv_llama *h, uint32_t budget, uint32_t recent);
+H2OKV_API int h2okv_llama_seq_set_budget(h2okv_llama *h, uint32_t seq, uint32_t budget, uint32_t recent);
 
 /* Always keep the tokens at positions first..end-1, those to come as well: see h2okv_cache_pin. Errors: E_INVALID. */
 H2OKV_API int h2okv_llama_pin(h2okv_llama *h, int32_t first, int32_t end);
+H2OKV_API int h2okv_llama_seq_pin(h2okv_llama *h, uint32_t seq, int32_t first, int32_t end);
 
-/* Called after each pass of a decode with the tokens done so far; false stops the decode before its next
- * pass. NULL: no callback. */
+/* Called after each pass of a decode with the tokens done so far, of all inputs; false stops the decode before its
+ * next pass. NULL: no callback. */
 typedef bool (*h2okv_llama_on_pass)(void *user, uint32_t done, uint32_t total);
 H2OKV_API void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_pass, void *user);
 
@@ -139,28 +173,41 @@ H2OKV_API void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_p
  * `recent` newest (see h2okv_cache_trim). With n_lost NULL a cut that would not be exact is refused
  * (E_UNSUPPORTED); else it is made and *n_lost says how many tokens before it were given up at most. */
 H2OKV_API int h2okv_llama_trim(h2okv_llama *h, int32_t pos0, uint32_t *n_lost);
+H2OKV_API int h2okv_llama_seq_trim(h2okv_llama *h, uint32_t seq, int32_t pos0, uint32_t *n_lost);
 
-/* Forget all tokens; the next one has position 0. */
+/* Forget all tokens of the sequence; the next one has position 0. Budget and pins are those of the options again.
+ * E_INVALID: no such sequence. */
 H2OKV_API void h2okv_llama_clear(h2okv_llama *h);
+H2OKV_API int h2okv_llama_seq_clear(h2okv_llama *h, uint32_t seq);
 
-/* Position of the next token = tokens decoded since create or clear, less those trimmed. */
+/* Fork: sequence `to` becomes what `from` is, tokens, K and V, scores, budget, pins and logits, and they go on
+ * independently; what `to` held is forgotten. Costs a copy of one sequence's K and V. Errors: E_INVALID (no such
+ * sequence). */
+H2OKV_API int h2okv_llama_seq_copy(h2okv_llama *h, uint32_t from, uint32_t to);
+
+/* Position of the next token = tokens decoded since create or clear, less those trimmed; -1: no such sequence. */
 H2OKV_API int32_t h2okv_llama_next_pos(const h2okv_llama *h);
+H2OKV_API int32_t h2okv_llama_seq_next_pos(const h2okv_llama *h, uint32_t seq);
 
 typedef struct h2okv_llama_stats {
     h2okv_cache_stats cache;
-    uint32_t budget, ubatch, cells;      /* budget: that of now; cells: what the context really has */
+    uint32_t budget, ubatch, cells;      /* budget: that of now; cells: what a sequence really has */
     uint32_t layers, lanes;              /* lanes over all layers */
-    uint64_t kv_bytes;                   /* K and V tensors of the context */
+    uint64_t kv_bytes;                   /* K and V tensors of the context: of all sequences */
     uint64_t kv_bytes_per_token;         /* so a full cache needs this times next_pos */
     const char *isa;                     /* instruction set of the kernels; NULL in observe mode */
     const char *not_fused;               /* why fused attention was not possible, NULL when nothing was against it */
     uint64_t engine_us, bookkeeping_us;  /* time in llama_decode without ours, and in observe, plan, moves and
-                                            commit, since create or clear */
+                                            commit, since create or clear; of the passes that the sequence had a part
+                                            in, the others' parts included */
 } h2okv_llama_stats;
 H2OKV_API void h2okv_llama_get_stats(const h2okv_llama *h, h2okv_llama_stats *out);
+H2OKV_API int h2okv_llama_seq_get_stats(const h2okv_llama *h, uint32_t seq, h2okv_llama_stats *out); /* E_INVALID */
 
-/* The books, to read: h2okv_cache_kept of lane h2okv_llama_lane(h, layer, KV head). */
+/* The books, to read: h2okv_cache_kept of lane h2okv_llama_lane(h, layer, KV head); NULL: no such sequence. What the
+ * cache options' on_event and on_mass get as lane is that + stats.lanes * the sequence. */
 H2OKV_API const h2okv_cache *h2okv_llama_cache(const h2okv_llama *h);
+H2OKV_API const h2okv_cache *h2okv_llama_seq_cache(const h2okv_llama *h, uint32_t seq);
 H2OKV_API uint32_t h2okv_llama_lane(const h2okv_llama *h, uint32_t layer, uint32_t head);
 
 /* What the last failed call on this handle had to say; its text is "" before the first failure. */
