@@ -159,8 +159,8 @@ void h2okv__list_live_cells(h2okv_llama *h, const h2okv__sequence *s);
 int h2okv__observe_fused(h2okv_llama *h, h2okv__sequence *s);
 
 /* cells.c: bring a sequence down to its budget, in two steps (only plan can fail for other reasons than E_BROKEN) or in
- * one; drop its positions from pos0 on; take a failed pass back, books included; make its cells, or one, as new; and whether
- * books and context agree at all (E_BROKEN when the context was used past the handle). */
+ * one; drop its positions from pos0 on; take a failed pass back, books included; make its cells, or one, as new; and
+ * whether books and context agree at all (E_BROKEN when the context was used past the handle). */
 int h2okv__check_engine(h2okv_llama *h, const h2okv__sequence *s);
 int h2okv__plan_eviction(h2okv_llama *h, h2okv__sequence *s);
 int h2okv__apply_eviction(h2okv_llama *h, h2okv__sequence *s);
@@ -185,7 +185,8 @@ void h2okv__read_kv(const h2okv_llama *h, uint32_t seq, uint32_t layer, uint32_t
  * nothing. A probe only in one alone. */
 int h2okv__decode_passes(h2okv_llama *h, const h2okv__pass *pass, uint32_t n);
 
-/* pass.c: one more token for llama_decode; and a copy of the logits that it would forget, of sequences that are done. */
+/* pass.c: one more token for llama_decode; and a copy of the logits that it would forget, those of sequences that are
+ * done. */
 void h2okv__add_to_batch(h2okv_llama *h, const h2okv__sequence *s, llama_token token, int32_t pos, bool logits);
 void h2okv__save_logits(h2okv_llama *h);
 size_t h2okv__logits_bytes(const h2okv_llama *h);
