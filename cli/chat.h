@@ -27,14 +27,16 @@ void chat_list_templates(void); /* on stdout */
 
 /* ---- chat_lines.c ------------------------------------------------------------------------------------- */
 
-typedef struct chat_editor chat_editor; /* chat_edit.c */
 
 enum chat_read {
     CHAT_MESSAGE, /* there is one */
     CHAT_END,     /* of the input */
     CHAT_STOP,    /* Ctrl-C at an empty prompt, twice; or SIGTERM */
     CHAT_BAD,     /* an error has been printed, and the message is dropped */
+    CHAT_DROPPED, /* Ctrl-C in a message: chat_read_message goes on with the next one */
 };
+
+typedef struct chat_editor chat_editor; /* chat_edit.c */
 
 /* Where messages come from. A line is a message; one that ends in \ goes on in the next, and one that is """ begins a
  * message of many lines, up to the next """. */
@@ -48,6 +50,18 @@ typedef struct chat_lines {
 
 enum chat_read chat_read_message(chat_lines *l);
 void chat_lines_free(chat_lines *l);
+
+/* ---- chat_edit.c -------------------------------------------------------------------------------------- */
+
+#ifdef H2OKV_HAVE_LLAMA
+/* NULL: standard input or output is no terminal. Changes the locale of characters. */
+chat_editor *chat_editor_open(void);
+void chat_editor_close(chat_editor *e); /* NULL is allowed */
+
+/* A line in UTF-8, which may hold pasted ends of lines; valid until the next call. `more`: it goes on with a
+ * message. */
+enum chat_read chat_edit_line(chat_editor *e, bool more, const char **line, size_t *n);
+#endif
 
 /* ---- chat_commands.c ---------------------------------------------------------------------------------- */
 

@@ -65,11 +65,19 @@ static enum chat_read plain_line(chat_lines *l, const char **line, size_t *n)
     }
 }
 
+static enum chat_read any_line(chat_lines *l, bool more, const char **line, size_t *n)
+{
+#ifdef H2OKV_HAVE_LLAMA
+    if (l->editor) return chat_edit_line(l->editor, more, line, n);
+#endif
+    (void)more;
+    return plain_line(l, line, n);
+}
+
 /* The next line without what ends it. `more`: it goes on with a message. */
 static enum chat_read next_line(chat_lines *l, bool more, const char **line, size_t *n)
 {
-    enum chat_read read = plain_line(l, line, n);
-    (void)more;
+    enum chat_read read = any_line(l, more, line, n);
     if (read != CHAT_MESSAGE) return read;
     l->number++;
     if (*n > 0 && (*line)[*n - 1] == '\n') --*n;
@@ -136,7 +144,7 @@ static enum chat_read check(chat_lines *l)
     return CHAT_BAD;
 }
 
-enum chat_read chat_read_message(chat_lines *l)
+static enum chat_read read_message(chat_lines *l)
 {
     bool first = l->number == 0;
     const char *line;
@@ -149,6 +157,15 @@ enum chat_read chat_read_message(chat_lines *l)
     if (!cli_buffer_reserve(&l->message, 1)) return bad(l, "out of memory for the message");
     drop_mark(l, first);
     return check(l);
+}
+
+enum chat_read chat_read_message(chat_lines *l)
+{
+    enum chat_read read;
+    do {
+        read = read_message(l);
+    } while (read == CHAT_DROPPED);
+    return read;
 }
 
 void chat_lines_free(chat_lines *l)

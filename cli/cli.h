@@ -178,6 +178,10 @@ typedef struct cli_utf8 {
 #define CLI_UTF8_ROOM(n) (3 * ((size_t)(n) + 3) + 4)
 size_t cli_utf8_take(cli_utf8 *u, const char *bytes, size_t n, char *out);
 
+/* Takes out the control characters but ends of lines and tabs, as a terminal would obey them. Whole characters come and
+ * go. Returns the bytes that are left. */
+size_t cli_utf8_tame(char *text, size_t n);
+
 /* SIZE_MAX when all n bytes are valid UTF-8 without NUL, else the offset of the first that is not. */
 size_t cli_utf8_bad(const char *bytes, size_t n);
 

@@ -73,6 +73,19 @@ size_t cli_utf8_take(cli_utf8 *u, const char *bytes, size_t n, char *out)
     return written;
 }
 
+size_t cli_utf8_tame(char *text, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i], next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        bool one = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+        bool two = c == 0xc2 && next >= 0x80 && next <= 0x9f;
+        if (!one && !two) text[kept++] = text[i];
+        i += two;
+    }
+    return kept;
+}
+
 size_t cli_utf8_bad(const char *bytes, size_t n)
 {
     size_t i = 0;

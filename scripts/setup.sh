@@ -49,6 +49,7 @@ look() {
     need cmake cmake --version
     need pkg-config pkg-config --version
     need libjansson-dev pkg-config --exists jansson
+    [ "$llama" = off ] || need libedit-dev pkg-config --exists libedit # h2okv chat
     if wants test; then
         need libcmocka-dev pkg-config --exists cmocka
         need clang clang --version

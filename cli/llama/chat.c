@@ -18,7 +18,7 @@ typedef struct session {
     chat_template template;
     talk talk;
     chat_lines lines;
-    cli_buffer text; /* an answer, for --json */
+    cli_buffer text; /* an answer, for --json; else a piece of it */
     bool begun;      /* an answer's text, behind white space at its start */
     char end;        /* its last byte */
 } session;
@@ -45,11 +45,14 @@ static int write_out(const char *text, size_t n)
 static int put(void *user, const char *text, size_t n)
 {
     session *s = user;
-    if (s->options->run.json) {
-        if (cli_buffer_add(&s->text, text, n)) return CLI_OK;
+    if (!s->options->run.json) s->text.n = 0;
+    if (!cli_buffer_add(&s->text, text, n)) {
         cli_error("chat", "out of memory for the answer");
         return CLI_ENGINE;
     }
+    if (s->options->run.json) return CLI_OK;
+    if (s->lines.editor) n = cli_utf8_tame(s->text.data, n);
+    text = s->text.data;
     for (; !s->begun && n > 0 && strchr(" \t\r\n", *text); n--) text++;
     if (n == 0) return CLI_OK;
     s->begun = true;
@@ -148,6 +151,20 @@ static int finish(const session *s, int code)
     return report(s) ? CLI_ENGINE : code;
 }
 
+/* With people at a terminal, or with a script. */
+static int meet(session *s)
+{
+    int code;
+    s->lines.editor = chat_editor_open();
+    if (s->lines.editor) {
+        cli_go_on_after_interrupts();
+        note(s, "/help lists the commands; Ctrl-D ends");
+    }
+    code = converse(s);
+    chat_editor_close(s->lines.editor);
+    return code;
+}
+
 /* ---- The beginning ------------------------------------------------------------------------------------ */
 
 static int find_template(session *s, const char *system)
@@ -179,7 +196,7 @@ int chat_model(const chat_options *o, const cli_buffer *system)
     cli_catch_signals();
     code = begin(&s, system->data ? system->data : "");
     if (code == CLI_STOPPED && !is_quiet(&s)) fputs("interrupted while the model was loaded\n", stderr);
-    if (!code) code = finish(&s, converse(&s));
+    if (!code) code = finish(&s, meet(&s));
     chat_lines_free(&s.lines);
     talk_free(&s.talk);
     template_free(&s.template);

@@ -8,9 +8,11 @@
 #include "program.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MODEL "-m", H2OKV_TEST_MODEL, "-t", "1"
 #define TALK MODEL, "--temp", "0", "--ignore-eos"
@@ -359,6 +361,41 @@ static void commands_that_speak(void **state)
     program_free(&once);
 }
 
+/* A script ends at Ctrl-C, after the report; its next line is not answered. */
+static void ctrl_c_ends_a_script(void **state)
+{
+    program_setup setup = { .input = "Hello!\nAnd you?\n", .signal = SIGINT, .signal_after = "" };
+    program_result r = program_run_with(setup, "chat", TALK, "-n", "100000");
+    (void)state;
+    assert_int_equal(r.code, 130);
+    assert_contains(r.err, "(stopped)\ndefault, budget 512");
+    assert_contains(r.err, "  turns    1; ");
+    program_free(&r);
+}
+
+/* Each piece of output is of whole characters, however the model's tokens cut them. */
+static void characters_come_whole(void **state)
+{
+    static const char question[] = "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe3\x81\xa7\xe7\xad\x94\xe3\x81\x88\xe3\x81"
+                                   "\xa6\xe3\x81\x8f\xe3\x81\xa0\xe3\x81\x95\xe3\x81\x84\xe3\x80\x82\n";
+    const char *lines = program_file(question, sizeof question - 1);
+    char command[1024], piece[4096];
+    ssize_t n;
+    size_t wide = 0;
+    FILE *file;
+    (void)state;
+    snprintf(command, sizeof command, "'%s' chat -m '%s' -t 1 -q -n 60 --ignore-eos --temp 1 <'%s'", H2OKV_TEST_CLI,
+             H2OKV_TEST_MODEL, lines);
+    file = popen(command, "r");
+    assert_non_null(file);
+    while ((n = read(fileno(file), piece, sizeof piece)) > 0) { /* of a pipe: what was written together */
+        if (cli_utf8_bad(piece, (size_t)n) != SIZE_MAX) fail_msg("a character is cut: %.*s", (int)n, piece);
+        for (ssize_t i = 0; i < n; i++) wide += (unsigned char)piece[i] >= 0xe0;
+    }
+    assert_int_equal(pclose(file), 0);
+    assert_true(wide > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +417,8 @@ int main(void)
         cmocka_unit_test(a_long_message_is_read_for_its_end),
         cmocka_unit_test(bad_lines_end_a_script),
         cmocka_unit_test(commands_that_speak),
+        cmocka_unit_test(ctrl_c_ends_a_script),
+        cmocka_unit_test(characters_come_whole),
     };
     return cmocka_run_group_tests(tests, NULL, end);
 }

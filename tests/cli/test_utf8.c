@@ -76,12 +76,33 @@ static void the_first_bad_byte(void **state)
     assert_int_equal(cli_utf8_bad("\xe2\x82\xac", 2), 0); /* what lies past the end does not count */
 }
 
+/* Escape sequences lose what makes them one; other characters stay, whatever bytes they are made of. */
+static void what_a_terminal_would_obey_is_taken_out(void **state)
+{
+    static const char *const tamed[][2] = {
+        { "a\tb\nc", "a\tb\nc" },
+        { "a\033[2Jb\rc\007\177", "a[2Jbc" },
+        { "\xc2\x9b" "2J\xc2\x80\xc2\x9f", "2J" },
+        { "\xc2\xa0\xc3\x9b\xe2\x82\x9b\xf0\x9f\x98\x80", "\xc2\xa0\xc3\x9b\xe2\x82\x9b\xf0\x9f\x98\x80" },
+        { "", "" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof tamed / sizeof tamed[0]; i++) {
+        char text[64];
+        size_t n = strlen(tamed[i][0]);
+        memcpy(text, tamed[i][0], n);
+        assert_int_equal(cli_utf8_tame(text, n), strlen(tamed[i][1]));
+        assert_memory_equal(text, tamed[i][1], strlen(tamed[i][1]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_give_whole_characters),
         cmocka_unit_test(nothing_comes_out_before_it_is_whole),
         cmocka_unit_test(the_first_bad_byte),
+        cmocka_unit_test(what_a_terminal_would_obey_is_taken_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
