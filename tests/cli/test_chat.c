@@ -297,7 +297,7 @@ static void a_system_prompt_has_to_fit(void **state)
     program_expect(2, "has no place for a system prompt", "chat", SMALL, "--system", "Be brief.", "--template", "yandex");
 }
 
-static void full_policy_says_when_it_is_full(void **state)
+static void fault_35_full_policy_says_when_it_is_full(void **state)
 {
     program_result r = chat_with("Hello!\nYes?\nYes?\nYes?\nYes?\n", SMALL, "--policy", "full");
     (void)state;
@@ -413,7 +413,7 @@ int main(void)
         cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(another_budget),
         cmocka_unit_test(a_system_prompt_has_to_fit),
-        cmocka_unit_test(full_policy_says_when_it_is_full),
+        cmocka_unit_test(fault_35_full_policy_says_when_it_is_full),
         cmocka_unit_test(a_long_message_is_read_for_its_end),
         cmocka_unit_test(bad_lines_end_a_script),
         cmocka_unit_test(commands_that_speak),

@@ -1,4 +1,4 @@
-/* test_floor.c - which budgets are warned of. */
+/* test_floor.c - which budgets are warned of (faults.md 26). */
 #include "program.h"
 
 #include "cli.h"

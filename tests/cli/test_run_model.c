@@ -102,11 +102,16 @@ static void only_observe_mode_needs_room_for_weights(void **state)
     assert_true(needed("observe") > fused + rows - 1 && needed("observe") < fused + rows + 1);
 }
 
-static void a_small_budget_is_warned_of(void **state)
+/* Before the text is read; and keeping new tokens for a while does not make up for it. */
+static void fault_26_a_small_budget_is_warned_of(void **state)
 {
     program_result r = program_run("run", "-f", text, SMALL, "-n", "0");
     (void)state;
     assert_int_equal(r.code, 0);
+    assert_contains(r.err, "warning: --budget 48 is below 64, the least that is advised for a text of ");
+    assert_true(strstr(r.err, "warning: ") < strstr(r.err, "  prompt "));
+    program_free(&r);
+    r = program_run("run", "-f", text, SMALL, "-n", "0", "--grace", "32");
     assert_contains(r.err, "warning: --budget 48 is below 64, the least that is advised for a text of ");
     program_free(&r);
     r = program_run("run", "-f", text, SMALL, "-n", "0", "-q");
@@ -117,11 +122,36 @@ static void a_small_budget_is_warned_of(void **state)
     program_free(&r);
 }
 
-static void full_policy_needs_room(void **state)
+/* Where a text has to fit, what it needs is named; and what a chunk of it needs, in test_run_guide.c. */
+static void fault_35_full_policy_needs_room(void **state)
 {
     (void)state;
-    program_expect(2, "--policy full keeps every token: ", "run", "-p", SHORT, SMALL, "--policy", "full",
-                   "-n", "48");
+    program_expect(2, "h2okv run: --policy full keeps every token: 7 in the text and 48 new ones need --budget 55\n", "run",
+                   "-p", SHORT, SMALL, "--policy", "full", "-n", "48");
+}
+
+/* Cells are 256; a text that is longer from the start is read as one that grows beyond them is. */
+static void fault_35_no_text_is_too_long(void **state)
+{
+    static char many[8192];
+    program_result at_once, grown;
+    json_t *a, *b;
+    (void)state;
+    for (int i = 0; i < 30; i++) strcat(many, "The lazy owner counted 17 cups, then slept.\n");
+    at_once = program_run("run", "-p", many, SMALL, "-n", "0", "--json", "-q");
+    grown = program_run("run", "-p", SHORT, SMALL, "-n", "300", "--ignore-eos", "--json", "-q");
+    a = object_of(&at_once);
+    b = object_of(&grown);
+    assert_true(number(a, "prompt_tokens") > 300 && number(a, "positions") == number(a, "prompt_tokens"));
+    assert_int_equal(number(b, "generated_tokens"), 300);
+    assert_int_equal(number(a, "cells"), 256);
+    assert_int_equal(number(b, "cells"), 256);
+    assert_int_equal(number(a, "live"), 48);
+    assert_int_equal(number(b, "live"), 48);
+    json_decref(a);
+    json_decref(b);
+    program_free(&at_once);
+    program_free(&grown);
 }
 
 static void the_models_file_is_read_or_mapped(void **state)
@@ -220,6 +250,33 @@ static void attention_isa_and_types(void **state)
     json_decref(f16);
     json_decref(q8);
     json_decref(observe);
+}
+
+/* What says how large the cache is does so whatever its type, and --print-config shows it. */
+static void fault_38_sizes_hold_for_every_type(void **state)
+{
+    static const struct {
+        const char *type, *line;
+        int bytes; /* of 32 numbers */
+    } types[] = { { "f16", "\nkv-type     f16\n", 64 }, { "q8_0", "\nkv-type     q8_0\n", 34 } };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        program_result r = program_run("run", "-f", text, MODEL, "--kv-type", types[i].type, "--budget", "100", "--ubatch",
+                                       "30", "--recent", "60", "--sink", "3", "--prompt-budget", "110", "-n", "2", "--guide",
+                                       "off", "--json", "--print-config");
+        json_t *j = object_of(&r);
+        static const char *const lines[] = { "\nbudget      100\n", "\nrecent      60\n", "\nsink        3\n",
+                                             "\nubatch      30\n" };
+        assert_int_equal(r.code, 0);
+        for (size_t k = 0; k < sizeof lines / sizeof lines[0]; k++) assert_contains(r.err, lines[k]);
+        assert_contains(r.err, types[i].line);
+        assert_true(number(j, "budget") == 100 && number(j, "recent") == 60 && number(j, "sinks") == 3);
+        assert_true(number(j, "ubatch") == 30 && number(j, "peak_live") == 140 && number(j, "live") == 100);
+        assert_int_equal(number(j, "cells"), 256);
+        assert_int_equal(number(j, "kv_bytes"), 256 * 30 * 3 * 2 * 64 / 32 * types[i].bytes); /* layers, heads, K and V */
+        json_decref(j);
+        program_free(&r);
+    }
 }
 
 /* The text alone goes to stdout, the report to stderr; from a file, an argument or stdin alike. */
@@ -371,12 +428,14 @@ int main(void)
         cmocka_unit_test(a_model_without_vocabulary_is_refused),
         cmocka_unit_test(a_budget_larger_than_the_machine_is_refused),
         cmocka_unit_test(only_observe_mode_needs_room_for_weights),
-        cmocka_unit_test(a_small_budget_is_warned_of),
-        cmocka_unit_test(full_policy_needs_room),
+        cmocka_unit_test(fault_26_a_small_budget_is_warned_of),
+        cmocka_unit_test(fault_35_full_policy_needs_room),
+        cmocka_unit_test(fault_35_no_text_is_too_long),
         cmocka_unit_test(the_models_file_is_read_or_mapped),
         cmocka_unit_test(json_keys_and_invariants),
         cmocka_unit_test(nothing_to_generate),
         cmocka_unit_test(attention_isa_and_types),
+        cmocka_unit_test(fault_38_sizes_hold_for_every_type),
         cmocka_unit_test(text_and_report),
         cmocka_unit_test(same_seed_same_text),
         cmocka_unit_test(end_of_text),

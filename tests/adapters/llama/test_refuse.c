@@ -96,7 +96,8 @@ static void assert_a_plain_model_works(void)
     llama_model_free(model);
 }
 
-static void test_models_that_are_refused(void **state)
+/* Among them those of which a part cannot be removed, or is said to be removed and is not. */
+static void test_fault_54_models_that_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
@@ -269,7 +270,7 @@ static void test_query_heads_that_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models_that_are_refused),
+        cmocka_unit_test(test_fault_54_models_that_are_refused),
         cmocka_unit_test(test_refusals_do_not_leak),
         cmocka_unit_test(test_a_probe_is_not_repeated_in_vain),
         cmocka_unit_test(test_relatives_that_are_taken),
