@@ -50,7 +50,7 @@ static enum chat_read plain_line(chat_lines *l, const char **line, size_t *n)
     size_t looked = 0;
     for (;;) {
         size_t held = l->input.n - l->at;
-        const char *from = l->input.data + l->at;
+        const char *from = held ? l->input.data + l->at : NULL;
         const char *end = held > looked ? memchr(from + looked, '\n', held - looked) : NULL;
         enum chat_read read = end ? CHAT_MESSAGE : fill(l);
         if (read == CHAT_MESSAGE && !end) {

@@ -326,6 +326,32 @@ static void a_long_message_is_read_for_its_end(void **state)
 
 /* ---- Refused ------------------------------------------------------------------------------------------ */
 
+/* The default model with another name for the key of its template, of the same length. */
+static void a_model_without_a_template_is_refused(void **state)
+{
+    static const char key[] = "tokenizer.chat_template";
+    FILE *file = fopen(H2OKV_TEST_MODEL, "rb");
+    const char *name = program_file(NULL, 0);
+    char *bytes = NULL, *found = NULL;
+    long n = 0;
+    (void)state;
+    assert_true(file && fseek(file, 0, SEEK_END) == 0 && (n = ftell(file)) > 1 << 23);
+    bytes = malloc((size_t)n);
+    rewind(file);
+    assert_true(bytes && fread(bytes, 1, (size_t)n, file) == (size_t)n);
+    fclose(file);
+    for (char *at = bytes; !found && at < bytes + (1 << 23); at++) {
+        if (memcmp(at, key, sizeof key - 1) == 0) found = at;
+    }
+    assert_non_null(found);
+    memcpy(found + 10, "chut", 4);
+    file = fopen(name, "wb");
+    assert_true(file && fwrite(bytes, 1, (size_t)n, file) == (size_t)n && fclose(file) == 0);
+    program_expect(5, ": has no chat template; give one that fits with --template NAME", "chat", "-t", "1", "-m", name);
+    program_expect(0, "", "chat", "-t", "1", "-m", name, "--template", "chatml");
+    free(bytes);
+}
+
 static void bad_lines_end_a_script(void **state)
 {
     static const struct {
@@ -415,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_system_prompt_has_to_fit),
         cmocka_unit_test(fault_35_full_policy_says_when_it_is_full),
         cmocka_unit_test(a_long_message_is_read_for_its_end),
+        cmocka_unit_test(a_model_without_a_template_is_refused),
         cmocka_unit_test(bad_lines_end_a_script),
         cmocka_unit_test(commands_that_speak),
         cmocka_unit_test(ctrl_c_ends_a_script),

@@ -181,6 +181,36 @@ static void a_message_cannot_end_itself(void **state)
     template_free(&t);
 }
 
+/* One beginning of text where the vocabulary wants one, also where the template spells it out; none in between. */
+static void a_beginning_of_text(void **state)
+{
+    struct llama_model_kv_override wants[2] = { { .tag = LLAMA_KV_OVERRIDE_TYPE_BOOL, .val_bool = true,
+                                                  .key = "tokenizer.ggml.add_bos_token" } };
+    struct llama_model_params params = llama_model_default_params();
+    engine e = { .command = "chat" };
+    template_frame frames[] = { { (char[]){ "User: " }, (char[]){ "\n" } }, { (char[]){ "<|im_start|>" }, (char[]){ "" } } };
+    llama_token *tokens, bos = special("<|im_start|>"); /* this model's */
+    uint32_t n, behind;
+    (void)state;
+    params.vocab_only = true;
+    params.kv_overrides = wants;
+    e.model = llama_model_load_from_file(H2OKV_TEST_MODEL, params);
+    assert_non_null(e.model);
+    e.vocab = llama_model_get_vocab(e.model);
+    for (int i = 0; i < 2; i++) {
+        for (int begun = 0; begun < 2; begun++) {
+            assert_int_equal(template_tokens(&e, &frames[i], (template_text){ "Hi", 2 }, !begun, &tokens, &n, &behind), 0);
+            assert_int_equal(count(tokens, n, bos), begun ? i : 1);
+            if (!begun) assert_int_equal(tokens[0], bos);
+            free(tokens);
+        }
+    }
+    assert_int_equal(template_fixed(&e, &frames[0], &tokens, &n), 0);
+    assert_int_equal(tokens[0], bos);
+    free(tokens);
+    engine_free(&e);
+}
+
 /* What is pinned are the template's own tokens and the system prompt, whatever comes behind them. */
 static void the_fixed_part_is_the_same_for_every_message(void **state)
 {
@@ -231,6 +261,7 @@ int main(void)
         cmocka_unit_test(every_template_in_pieces_is_the_whole),
         cmocka_unit_test(what_is_no_template_is_refused),
         cmocka_unit_test(a_message_cannot_end_itself),
+        cmocka_unit_test(a_beginning_of_text),
         cmocka_unit_test(the_fixed_part_is_the_same_for_every_message),
         cmocka_unit_test(the_template_to_use),
     };
