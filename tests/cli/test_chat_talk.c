@@ -23,6 +23,7 @@ static int stop_after; /* pieces of an answer until Ctrl-C; 0: never */
 static int start(void **state)
 {
     (void)state;
+    signal(SIGINT, SIG_DFL); /* whatever the caller of the tests had set */
     cli_catch_signals();
     cli_go_on_after_interrupts();
     if (engine_load(&loaded, "chat", H2OKV_TEST_MODEL, false, false)) return -1;
