@@ -25,7 +25,7 @@ void cache_defaults(cache_options *o)
         .guide = CACHE_AUTO,
         .guide_chunk = CACHE_AUTO,
         .guide_recent = CACHE_AUTO,
-        .guide_pool = CACHE_AUTO,
+        .guide_spread = CACHE_AUTO,
         .ubatch = CACHE_AUTO,
     };
 }
@@ -121,7 +121,7 @@ const char *cache_guide_option(const cache_options *o)
 {
     if (o->guide_chunk != CACHE_AUTO) return "--guide-chunk";
     if (o->guide_recent != CACHE_AUTO) return "--guide-recent";
-    return o->guide_pool != CACHE_AUTO ? "--guide-pool" : NULL;
+    return o->guide_spread != CACHE_AUTO ? "--guide-spread" : NULL;
 }
 
 const char *cache_scores_option(const cache_options *o)

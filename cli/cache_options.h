@@ -42,7 +42,7 @@ typedef struct cache_options {
     uint32_t n_pins;
 
     uint32_t guide;               /* last tokens of the prompt that it is read for; CACHE_AUTO: what asks; 0: none */
-    uint32_t guide_chunk, guide_recent, guide_pool; /* as in h2okv_llama_guide; CACHE_AUTO: the adapter's choice */
+    uint32_t guide_chunk, guide_recent, guide_spread; /* as in h2okv_llama_guide; CACHE_AUTO: the adapter's choice */
 
     uint32_t lanes, attention, kv_type;
     uint32_t ubatch;              /* CACHE_AUTO: the adapter's choice */
@@ -85,11 +85,11 @@ bool cache_parse_guide(const char *command, const char *text, uint32_t *out);
     { CLI_COUNT, 0, "prompt-budget", (at) + offsetof(cache_options, prompt_budget), CACHE_LEAST_BUDGET,              \
       CACHE_MOST_TOKENS, NULL, "N", "tokens kept while the prompt is read; then down\nto the budget" },              \
     { CLI_COUNT, 0, "guide-chunk", (at) + offsetof(cache_options, guide_chunk), 1, CACHE_MOST_TOKENS, NULL, "N",     \
-      "tokens of the prompt between two looks at the\nguide (64)" },                                                 \
+      "tokens of the prompt between two looks at the\nguide (192, or what --ubatch leaves of it)" },                 \
     { CLI_COUNT, 0, "guide-recent", (at) + offsetof(cache_options, guide_recent), 1, CACHE_MOST_TOKENS, NULL, "N",   \
-      "newest tokens kept while it is read so (32)" },                                                               \
-    { CLI_COUNT, 0, "guide-pool", (at) + offsetof(cache_options, guide_pool), 0, CACHE_MOST_TOKENS, NULL, "N",       \
-      "--pool while it is read so (8)" },                                                                            \
+      "newest tokens kept while it is read so (16)" },                                                               \
+    { CLI_COUNT, 0, "guide-spread", (at) + offsetof(cache_options, guide_spread), 0, CACHE_MOST_TOKENS, NULL, "N",   \
+      "positions around what the guide attends to that\nstay with it (8)" },                                          \
     { CLI_NAME, 0, "lanes", (at) + offsetof(cache_options, lanes), 0, 0, cache_lane_names, "WHICH",                  \
       "who chooses what to keep: each KV head of each\nlayer (head), each layer (layer), or one choice\n"            \
       "for the model (all)" },                                                                                       \

@@ -136,8 +136,6 @@ static int change(replay *r)
     const trace_step *s = &r->trace.step;
     h2okv_options now;
     h2okv_error error;
-    if (s->spread > 0) h2okv_cache_spread(r->cache, s->spread);
-    if (s->pool != TRACE_SAME) h2okv_cache_set_pool(r->cache, s->pool);
     if (s->budget == TRACE_SAME && s->recent == TRACE_SAME) return CLI_OK;
     h2okv_cache_get_options(r->cache, &now);
     if (h2okv_cache_set_budget(r->cache, r->trace.budget, s->recent == TRACE_SAME ? now.recent : s->recent, &error)) {
@@ -165,7 +163,7 @@ static int admit(replay *r)
         for (uint32_t i = 0; i < n; i++) r->engine[(size_t)lane * r->cells + cell[i]] = r->came[i];
     }
     r->n_free -= n;
-    status = s->n_probe > 0 ? h2okv_cache_probe(r->cache, s->n_probe) : H2OKV_OK;
+    status = s->n_probe > 0 ? h2okv_cache_probe(r->cache, s->n_probe, s->spread) : H2OKV_OK;
     return status ? engine_failed(r, "probe", status) : CLI_OK;
 }
 

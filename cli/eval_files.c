@@ -97,7 +97,7 @@ static bool set_reading(json_t *j, const eval_row *r)
     return set(j, "sink", r->full ? json_null() : json_integer(c->sinks)) && set(j, "grace", json_integer(c->grace)) &&
            set(j, "pin", pins_json(c)) &&
            set(j, "guide_recent", guided ? json_integer(c->guide_recent) : json_null()) &&
-           set(j, "guide_pool", guided ? json_integer(c->guide_pool) : json_null()) &&
+           set(j, "guide_spread", guided ? json_integer(c->guide_spread) : json_null()) &&
            set(j, "lanes", json_string(cache_lane_names[c->lanes])) &&
            set(j, "kv_type", json_string(cache_kv_type_names[c->kv_type]));
 }

@@ -131,8 +131,8 @@ static void fill_in(eval_options *o)
     if (o->questions == EVAL_AUTO) o->questions = 1;
     if (!o->depths_text) o->depths_text = "10%,30%,50%,70%,90%";
     if (!o->guides_text) o->guides_text = recall ? "auto" : "off";
-    if (o->cache.guide_recent == CACHE_AUTO) o->cache.guide_recent = 32;
-    if (o->cache.guide_pool == CACHE_AUTO) o->cache.guide_pool = 8;
+    if (o->cache.guide_recent == CACHE_AUTO) o->cache.guide_recent = 16;
+    if (o->cache.guide_spread == CACHE_AUTO) o->cache.guide_spread = 8;
 }
 
 static bool check_recent(eval_options *o)

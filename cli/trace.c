@@ -295,7 +295,7 @@ static bool read_weights_step(trace_reader *r, json_t *object)
 {
     static const char *const keys[] = { "new", "weights", "kept", "scores", "meta" };
     r->step.n_probe = r->step.spread = 0;
-    r->step.budget = r->step.recent = r->step.pool = TRACE_SAME;
+    r->step.budget = r->step.recent = TRACE_SAME;
     return trace_known_keys(r, object, keys, sizeof keys / sizeof keys[0]) && read_new(r, object) &&
            read_weights(r, json_object_get(object, "weights"));
 }

@@ -33,8 +33,8 @@ typedef struct trace_header {
 typedef struct trace_step {
     uint32_t n_new;
     uint32_t n_probe;  /* tokens behind them whose attention alone counts, and which then go again */
-    uint32_t budget, recent, pool; /* from this step on; TRACE_SAME: as before */
-    uint32_t spread;   /* before the step scores go to neighbours so far away */
+    uint32_t spread;   /* with a probe: how far what it gives goes */
+    uint32_t budget, recent; /* from this step on; TRACE_SAME: as before */
     uint32_t columns;  /* tokens held before the step + new ones + probe */
     bool has_weights;  /* or masses; else no cell received attention */
     double *mass;      /* [lanes][columns] */

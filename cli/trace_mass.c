@@ -11,12 +11,9 @@
 static bool read_changes(trace_reader *r, const json_t *object)
 {
     trace_step *s = &r->step;
-    s->budget = s->recent = s->pool = TRACE_SAME;
-    s->spread = 0;
+    s->budget = s->recent = TRACE_SAME;
     if (!trace_count(r, object, "", "budget", false, 1, TRACE_MOST_COUNT, &s->budget) ||
-        !trace_count(r, object, "", "recent", false, 0, TRACE_MOST_COUNT, &s->recent) ||
-        !trace_count(r, object, "", "pool", false, 0, TRACE_MOST_COUNT, &s->pool) ||
-        !trace_count(r, object, "", "spread", false, 0, TRACE_MOST_COUNT, &s->spread)) {
+        !trace_count(r, object, "", "recent", false, 0, TRACE_MOST_COUNT, &s->recent)) {
         return false;
     }
     if (s->budget != TRACE_SAME) r->budget = s->budget;
@@ -28,12 +25,14 @@ static bool read_counts(trace_reader *r, const json_t *object)
 {
     trace_step *s = &r->step;
     uint64_t held;
-    s->n_probe = 0;
+    s->n_probe = s->spread = 0;
     if (!trace_count(r, object, "", "new", true, 0, TRACE_MOST_COUNT, &s->n_new) ||
-        !trace_count(r, object, "", "probe", false, 1, TRACE_MOST_COUNT, &s->n_probe)) {
+        !trace_count(r, object, "", "probe", false, 1, TRACE_MOST_COUNT, &s->n_probe) ||
+        !trace_count(r, object, "", "spread", false, 1, TRACE_MOST_COUNT, &s->spread)) {
         return false;
     }
     if (s->n_new == 0 && s->n_probe > 0) return trace_fail(r, CLI_INPUT, "\"probe\" needs new tokens");
+    if (s->n_probe == 0 && s->spread > 0) return trace_fail(r, CLI_INPUT, "\"spread\" needs a probe");
     if (r->tokens + s->n_new + s->n_probe > INT32_MAX) {
         return trace_fail(r, CLI_INPUT, "more than %d tokens", INT32_MAX);
     }
@@ -65,7 +64,7 @@ static bool read_lane(trace_reader *r, const json_t *list, uint32_t lane)
 
 bool trace_read_mass_step(trace_reader *r, json_t *object)
 {
-    static const char *const keys[] = { "new", "probe", "budget", "recent", "pool", "spread", "mass", "kept", "scores",
+    static const char *const keys[] = { "new", "probe", "budget", "spread", "recent", "mass", "kept", "scores",
                                         "meta" };
     const json_t *list = json_object_get(object, "mass");
     trace_step *s = &r->step;

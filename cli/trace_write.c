@@ -83,7 +83,6 @@ bool trace_writer_begin(trace_writer *w, const h2okv_cache *cache, const cache_o
     lanes = w->options.lanes;
     w->budget = w->options.budget;
     w->recent = w->options.recent;
-    w->pool = w->options.pool;
     w->mass = malloc(cells * lanes * sizeof *w->mass);
     w->has_mass = calloc(lanes, sizeof *w->has_mass);
     w->pos = malloc(cells * sizeof *w->pos);
@@ -107,9 +106,9 @@ void trace_writer_mass(trace_writer *w, const h2okv_cache *cache, uint32_t lane,
     w->columns = view.live;
 }
 
-void trace_writer_spread(trace_writer *w, uint32_t pool)
+void trace_writer_guided(trace_writer *w, uint32_t spread)
 {
-    w->spread = pool;
+    w->spread = spread;
 }
 
 /* As short as it may be and still the same number. Most masses are floats. */
@@ -165,11 +164,8 @@ static void put_changes(trace_writer *w, const h2okv_cache *cache)
     FILE *out = w->file.file;
     h2okv_options now;
     h2okv_cache_get_options(cache, &now);
-    if (w->spread > 0) fprintf(out, ", \"spread\": %" PRIu32, w->spread);
-    w->spread = 0;
     put_change(out, "budget", &w->budget, now.budget);
     put_change(out, "recent", &w->recent, now.recent);
-    put_change(out, "pool", &w->pool, now.pool);
 }
 
 bool trace_writer_pass(trace_writer *w, const h2okv_cache *cache, uint32_t seen)
@@ -179,6 +175,7 @@ bool trace_writer_pass(trace_writer *w, const h2okv_cache *cache, uint32_t seen)
     errno = 0;
     fprintf(out, "{\"new\": %" PRIu32, n);
     if (w->columns > text) fprintf(out, ", \"probe\": %" PRIu32, w->columns - text);
+    if (w->columns > text && w->spread > 0) fprintf(out, ", \"spread\": %" PRIu32, w->spread);
     put_changes(w, cache);
     fputs(", \"mass\": ", out);
     put_mass(w);

@@ -67,7 +67,7 @@ typedef struct h2okv__sequence {
 typedef struct h2okv__pass {
     h2okv__sequence *sequence;
     const llama_token *text, *probe;
-    uint32_t n, n_probe;
+    uint32_t n, n_probe, spread;
     bool last; /* the logits of the last token of text are wanted, when not all are */
     h2okv_llama_on_logits on_logits; /* NULL: not all are */
     void *user;
@@ -96,7 +96,7 @@ struct h2okv_llama {
     const h2okv__pass *pass; /* [n_pass], of sequences with rising numbers without a gap */
     uint32_t n_pass;
     uint32_t pass_tokens; /* of each, the probe's included */
-    uint32_t pass_probe;
+    uint32_t pass_probe, pass_spread; /* see h2okv_cache_probe */
     bool pass_admitted;
     uint32_t cancelled_cell; /* counted over all sequences, that a cancelled graph may have written; UINT32_MAX: none */
     int pass_status; /* first failure inside the tap */

@@ -9,14 +9,14 @@
 
 #include <string.h>
 
+enum { AUTO_CHUNK = 192, AUTO_RECENT = 16, SPREAD = 8 };
+
 void h2okv_llama_guide_init_sized(h2okv_llama_guide *guide, uint32_t size)
 {
-    h2okv_llama_guide filled = {.size = size, .chunk = H2OKV_AUTO, .recent = H2OKV_AUTO, .pool = H2OKV_AUTO};
+    h2okv_llama_guide filled = {.size = size, .chunk = H2OKV_AUTO, .recent = H2OKV_AUTO, .spread = SPREAD};
     memset(guide, 0, size);
     memcpy(guide, &filled, size < sizeof filled ? size : sizeof filled);
 }
-
-enum { AUTO_CHUNK = 64, AUTO_RECENT = 32, AUTO_POOL = 8 };
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -54,7 +54,6 @@ static int read_guide(h2okv_llama *h, const h2okv__sequence *s, h2okv_llama_guid
     }
     /* The cache's own fits beside sinks and pins, so that the less of the two does. */
     out->recent = is_open(out->recent) ? least(AUTO_RECENT, h2okv__options(s).recent) : out->recent;
-    out->pool = out->pool == H2OKV_AUTO ? AUTO_POOL : out->pool;
     return h2okv__check_tokens(h, s, "guide", out->tokens, out->n);
 }
 
@@ -69,6 +68,7 @@ static h2okv__pass next_pass(const h2okv_llama *h, h2okv__sequence *s, const h2o
         pass.n = least(left, guide->chunk);
         pass.probe = guide->tokens;
         pass.n_probe = guide->n;
+        pass.spread = guide->spread;
     }
     return pass;
 }
@@ -107,12 +107,7 @@ int h2okv_llama_seq_decode_guided(h2okv_llama *h, uint32_t seq, const llama_toke
     h2okv_options before = h2okv__options(s);
     status = h2okv__set_budget(h, s, before.budget, guide.recent);
     if (status == H2OKV_OK) {
-        h2okv_cache_set_pool(s->cache, guide.pool);
         status = read_guided(h, s, tokens, n, &guide);
-        h2okv_cache_set_pool(s->cache, before.pool);
-        if (status == H2OKV_OK) {
-            (void)h2okv_cache_spread(s->cache, guide.pool);
-        }
         (void)h2okv_cache_set_budget(s->cache, before.budget, before.recent, NULL);
     }
     return status;

@@ -55,6 +55,7 @@ static void begin(h2okv_llama *h, const h2okv__pass *pass, uint32_t n)
     h->n_pass = n;
     h->pass_tokens = pass[0].n + pass[0].n_probe;
     h->pass_probe = pass[0].n_probe;
+    h->pass_spread = pass[0].spread;
     h->pass_admitted = false;
     h->pass_status = H2OKV_OK;
     h->pass_bookkeeping_us = 0;

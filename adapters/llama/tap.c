@@ -114,7 +114,7 @@ static void admit_sequence(h2okv_llama *h, h2okv__sequence *s)
         h->pass_admitted = false;
         return;
     }
-    if (h->pass_probe > 0 && h2okv_cache_probe(s->cache, h->pass_probe) != H2OKV_OK) {
+    if (h->pass_probe > 0 && h2okv_cache_probe(s->cache, h->pass_probe, h->pass_spread) != H2OKV_OK) {
         note_failure(h, H2OKV_E_ENGINE, "guide", "the cache would not take the guide as a probe");
         return;
     }

@@ -267,7 +267,7 @@ void engine_set_guide(h2okv_llama_guide *guide, const cache_options *o)
 {
     if (o->guide_chunk != CACHE_AUTO) guide->chunk = o->guide_chunk;
     if (o->guide_recent != CACHE_AUTO) guide->recent = o->guide_recent;
-    if (o->guide_pool != CACHE_AUTO) guide->pool = o->guide_pool;
+    if (o->guide_spread != CACHE_AUTO) guide->spread = o->guide_spread;
 }
 
 int engine_attach(engine *e, const cache_options *options, uint32_t threads)

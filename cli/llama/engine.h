@@ -16,7 +16,7 @@ typedef struct engine_watch {
     void (*mass)(void *user, uint32_t lane, const double *mass);      /* h2okv_options.on_mass */
     bool (*pass)(void *user, const h2okv_cache *cache, uint32_t seen); /* a pass has ended, or the budget has changed;
                                                                          `seen` tokens have been read. False: stop */
-    void (*guided)(void *user);                                       /* guided reading is complete */
+    void (*guided)(void *user, uint32_t spread); /* guided reading begins */
     void *user;
 } engine_watch;
 

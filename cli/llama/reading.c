@@ -76,10 +76,8 @@ static int set_budget(generation *g, uint32_t budget, uint32_t recent)
 static int decode_guided(const engine *e, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)
 {
     const engine_watch *watch = &e->watch;
-    int status;
-    status = h2okv_llama_decode_guided(e->h, tokens, n, guide);
-    if (!status && watch->guided) watch->guided(watch->user);
-    return status;
+    if (watch->guided) watch->guided(watch->user, guide->spread);
+    return h2okv_llama_decode_guided(e->h, tokens, n, guide);
 }
 
 static int decode(generation *g, const llama_token *tokens, uint32_t n, const h2okv_llama_guide *guide)

@@ -92,11 +92,9 @@ static bool on_pass(void *user, const h2okv_cache *cache, uint32_t seen)
     return !t->failed;
 }
 
-/* The adapter then hands scores to neighbours, as far as it pooled in the last guided pass. */
-static void on_guided(void *user)
+static void on_guided(void *user, uint32_t spread)
 {
-    trace_writer *w = &((run_trace *)user)->writer;
-    trace_writer_spread(w, w->pool);
+    trace_writer_guided(&((run_trace *)user)->writer, spread);
 }
 
 static int attach(const run_options *o, engine *e, run_trace *t)

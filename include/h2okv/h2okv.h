@@ -213,14 +213,6 @@ H2OKV_API void h2okv_cache_get_options(const h2okv_cache *cache, h2okv_options *
  * tokens do not fit; E_ORDER (tokens are admitted and not yet committed). */
 H2OKV_API int h2okv_cache_set_budget(h2okv_cache *cache, uint32_t budget, uint32_t recent, h2okv_error *error);
 
-/* Another `pool` from the next plan on; H2OKV_AUTO: the policy's. clear() restores the options' own. */
-H2OKV_API void h2okv_cache_set_pool(h2okv_cache *cache, uint32_t pool);
-
-/* Each token's score becomes the best of its lane's tokens at most `pool` positions away: what pooling kept together
- * stays together when it is turned off, for as long as such scores last. Errors: E_ORDER (tokens are admitted and not
- * yet committed). */
-H2OKV_API int h2okv_cache_spread(h2okv_cache *cache, uint32_t pool);
-
 /* Always keep the tokens at positions first..end-1, those to come as well, as sinks are kept; they count in the
  * budget. Overlapping and neighbouring ranges become one. A trim cuts ranges off at its pos0, unless it drops exactly
  * a probe, and clear() removes them. Errors: E_INVALID (first < 0, end <= first, a position that
@@ -250,11 +242,13 @@ H2OKV_API int h2okv_cache_observe_mass(h2okv_cache *cache, uint32_t lane, const 
 
 /* Guided reading (Corallo and Papotti 2024, "Finch", section 3): the last n of the tokens just admitted are a probe,
  * for instance the question that a text is read for. What the probe's queries alone give becomes the scores, each query
- * with weight 1; old scores and the other new queries do not count. Call it before the first observe; then
- * observe each lane, drop the probe by h2okv_cache_trim at its first position and commit, plan and commit. The trim
- * ends a pass, which counts for `grace`. Errors: E_ORDER (nothing admitted, or a lane observed already), E_INVALID
- * (n is 0 or more than were admitted). */
-H2OKV_API int h2okv_cache_probe(h2okv_cache *cache, uint32_t n);
+ * with weight 1; old scores and the other new queries do not count. When a lane's last observe is done, each score
+ * becomes the sum of the square roots of those at most `spread` positions away, its own included, the probe's and the
+ * sinks' left out, so that a fact stays whole (ours; 0: scores stay as they are; 8 suits sentences). Call it before
+ * the first observe; then observe each lane, drop the probe by h2okv_cache_trim at its first position and commit, plan
+ * and commit. The trim ends a pass, which counts for `grace`. Errors: E_ORDER (nothing admitted, or a lane observed
+ * already), E_INVALID (n is 0 or more than were admitted). */
+H2OKV_API int h2okv_cache_probe(h2okv_cache *cache, uint32_t n, uint32_t spread);
 
 /* What has to go so that the cache is within its budget; a plan with n_freed = 0 when nothing has to.
  * Per lane: sinks, pinned tokens and the `recent` highest positions stay, then tokens in grace, then the highest
@@ -272,7 +266,7 @@ H2OKV_API int h2okv_cache_trim(h2okv_cache *cache, int32_t pos0, const h2okv_pla
  * an empty plan. Errors: E_STALE (not this cache's newest plan). */
 H2OKV_API int h2okv_cache_commit(h2okv_cache *cache, const h2okv_plan *plan);
 
-/* Fork: `to` gets from's tokens, scores, pins, budget, recent, pool and counters, cell for cell; the engine copies K
+/* Fork: `to` gets from's tokens, scores, pins, budget, recent and counters, cell for cell; the engine copies K
  * and V into the same cells of its own. Both were created with equal options; `parts`, memory and callbacks may differ
  * and stay to's own. All or nothing. Errors: E_INVALID (`error` names the option that differs and both values), E_ORDER
  * (one of them has tokens that are admitted and not yet committed). */

@@ -129,11 +129,12 @@ typedef struct h2okv_llama_guide {
     uint32_t size;             /* bytes of this struct that the caller knows */
     uint32_t n;                /* tokens of the guide; with `chunk` together at most ubatch */
     const llama_token *tokens; /* the question; need not be part of the text */
-    uint32_t chunk;            /* tokens of text in a pass; default H2OKV_AUTO: 64, or what the guide leaves of
-                                  ubatch; 0 means the same */
-    uint32_t recent;           /* newest tokens always kept while reading; default H2OKV_AUTO: 32, or the cache's own
+    uint32_t chunk;            /* tokens of text in a pass; default H2OKV_AUTO: 192, or what the guide leaves of
+                                  ubatch if that is less; 0 means the same */
+    uint32_t recent;           /* newest tokens always kept while reading; default H2OKV_AUTO: 16, or the cache's own
                                   where that is less; 0 means the same */
-    uint32_t pool;             /* h2okv_options.pool while reading; default H2OKV_AUTO: 8 */
+    uint32_t spread;           /* how many positions around what the guide attends to stay with it: see
+                                  h2okv_cache_probe; default 8 */
 } h2okv_llama_guide;
 
 H2OKV_API void h2okv_llama_guide_init_sized(h2okv_llama_guide *guide, uint32_t size);
@@ -145,8 +146,7 @@ static inline void h2okv_llama_guide_init(h2okv_llama_guide *guide)
 /* As h2okv_llama_decode, but the guide runs behind each chunk, in the same pass, and what its tokens attend to alone
  * decides what stays: see h2okv_cache_probe. It leaves no token behind; logits are those of the last token of text.
  * As long as all fits into the budget the guide is left out, but for the last chunk. With a policy that needs no
- * scores this is h2okv_llama_decode. At the end scores go to neighbours (h2okv_cache_spread); when tokens are decoded
- * afterwards their attention adds to them.
+ * scores this is h2okv_llama_decode. When tokens are decoded afterwards their attention adds to the guide's scores.
  * Errors: as h2okv_llama_decode, and E_INVALID (no guide, or it does not fit; nothing is decoded). After an E_NAN from
  * a policy's rank (a custom one) the tokens are as before the pass, but their scores are the guide's. */
 H2OKV_API int h2okv_llama_decode_guided(h2okv_llama *h, const llama_token *tokens, uint32_t n,

@@ -90,7 +90,6 @@ int h2okv_cache_create(h2okv_cache **out, const h2okv_options *options, h2okv_er
     c->options = read;
     c->first_budget = read.budget;
     c->first_recent = read.recent;
-    c->first_pool = read.pool;
     (void)h2okv__policy_read(&c->policy, read.custom_policy, NULL); /* it was good a moment ago */
     c->options.custom_policy = &c->policy;
     c->has_allocator = read.allocator != NULL;
@@ -124,7 +123,6 @@ void h2okv_cache_clear(h2okv_cache *c)
     memset(c->observed, 0, c->options.lanes * sizeof *c->observed);
     c->options.budget = c->first_budget;
     c->options.recent = c->first_recent;
-    c->options.pool = c->first_pool;
     c->n_pins = 0;
     c->live = c->peak_live = c->n_fresh = c->n_observed = c->n_probe = 0;
     c->pass_first = H2OKV__HOLE;

@@ -37,8 +37,8 @@ typedef struct h2okv__candidate {
 } h2okv__candidate;
 
 struct h2okv_cache {
-    h2okv_options options; /* read and resolved; budget, recent and pool are those of now */
-    uint32_t first_budget, first_recent, first_pool; /* at create */
+    h2okv_options options; /* read and resolved; budget and recent are those of now */
+    uint32_t first_budget, first_recent; /* at create */
     h2okv_policy policy;
     h2okv_allocator allocator; /* used when has_allocator */
     bool has_allocator;
@@ -49,6 +49,7 @@ struct h2okv_cache {
     uint32_t n_fresh;    /* tokens that the last admit took */
     uint32_t n_observed; /* lanes observed in full since then */
     uint32_t n_probe;    /* of the fresh tokens the last so many, whose queries alone count; 0: all count */
+    uint32_t spread;     /* how far what a probe gives goes; 0: nowhere */
     int32_t pass_first;  /* first position admitted in this pass, H2OKV__HOLE: none yet */
     uint64_t admitted, evicted, moves, passes, epoch;
     int32_t *engine_pos;     /* [cells] */
@@ -94,6 +95,9 @@ int32_t h2okv__pass_first(const h2okv_cache *cache);
 bool h2okv__is_pinned(const h2okv_cache *cache, int32_t pos);
 uint32_t h2okv__count_pinned(const h2okv__range *pin, uint32_t n, uint32_t sinks);
 void h2okv__cut_pins(h2okv_cache *cache, int32_t pos0);
+
+/* spread.c: a lane's scores, all given by a probe, become sums over neighbours. */
+void h2okv__spread(const h2okv_cache *cache, uint32_t lane);
 
 /* lane.c: one token in a lane's books. `live` is what the lane holds before the call. */
 void h2okv__lane_append(const h2okv__lane *lane, uint32_t live, uint32_t cell, int32_t pos);

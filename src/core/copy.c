@@ -3,7 +3,7 @@
  *
  *   block: | h2okv_cache ............ | engine_pos .. grace_first .. pos, score, order | scratch |
  *            the counts: copied         copied                                           stays
- *            options, hooks: to's own, but for budget, recent and pool of now
+ *            options, hooks: to's own, but for budget and recent of now
  */
 #include "cache.h"
 
@@ -17,7 +17,7 @@ h2okv__kind h2okv__kind_of(const h2okv_cache *c)
         .budget = c->first_budget,
         .recent = c->first_recent,
         .sinks = c->options.sinks,
-        .pool = c->first_pool,
+        .pool = c->options.pool,
         .grace = c->options.grace,
         .count_self = c->options.count_self,
         .heads = c->options.heads,
@@ -134,7 +134,6 @@ int h2okv_cache_copy(h2okv_cache *to, const h2okv_cache *from, h2okv_error *erro
     to->n_pins = from->n_pins;
     to->options.budget = from->options.budget;
     to->options.recent = from->options.recent;
-    to->options.pool = from->options.pool;
     to->live = from->live;
     to->peak_live = from->peak_live;
     to->admitted = from->admitted;

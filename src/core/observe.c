@@ -153,7 +153,12 @@ static double *open_lane(h2okv_cache *c, uint32_t lane)
 static void close_lane(h2okv_cache *c, uint32_t lane)
 {
     c->observed[lane]++;
-    c->n_observed += c->observed[lane] == c->options.parts;
+    if (c->observed[lane] == c->options.parts) {
+        c->n_observed++;
+        if (c->n_probe > 0 && c->spread > 0) {
+            h2okv__spread(c, lane);
+        }
+    }
     c->epoch++;
 }
 
@@ -270,7 +275,7 @@ int h2okv_cache_observe_mass(h2okv_cache *c, uint32_t lane, const float *mass)
     return H2OKV_OK;
 }
 
-int h2okv_cache_probe(h2okv_cache *c, uint32_t n)
+int h2okv_cache_probe(h2okv_cache *c, uint32_t n, uint32_t spread)
 {
     uint32_t begun = 0;
     for (uint32_t l = 0; l < c->options.lanes; l++) {
@@ -283,6 +288,7 @@ int h2okv_cache_probe(h2okv_cache *c, uint32_t n)
         return H2OKV_E_INVALID;
     }
     c->n_probe = n;
+    c->spread = spread;
     c->epoch++;
     return H2OKV_OK;
 }

@@ -105,12 +105,6 @@ int h2okv_cache_pin(h2okv_cache *c, int32_t first, int32_t end, h2okv_error *err
     return status;
 }
 
-void h2okv_cache_set_pool(h2okv_cache *c, uint32_t pool)
-{
-    c->options.pool = pool == H2OKV_AUTO ? c->policy.pool : pool;
-    c->epoch++;
-}
-
 int h2okv_cache_set_budget(h2okv_cache *c, uint32_t budget, uint32_t recent, h2okv_error *error)
 {
     if (c->n_fresh > 0) {

@@ -25,7 +25,7 @@ enum {
     VERSION = 1,
     HEAD_BYTES = 8 + 4 + 8                                  /* magic, version, length */
                  + 8 * 4 + 8 + 8 + H2OKV__MOST_POLICY_NAME  /* kind */
-                 + 6 * 4 + 4 * 8,                           /* now */
+                 + 5 * 4 + 4 * 8,                           /* now */
     SUM_BYTES = 8,
     PIN_BYTES = 4 + 4,
     GRACE_BYTES = 4,
@@ -36,7 +36,7 @@ enum {
 /* A block's head, and where its lists are. */
 typedef struct books {
     h2okv__kind kind;
-    uint32_t budget, recent, pool, live, peak_live, n_pins;
+    uint32_t budget, recent, live, peak_live, n_pins;
     uint32_t n_grace; /* follows from passes and kind.grace */
     uint64_t admitted, evicted, moves, passes;
     h2okv__range pin[H2OKV_MOST_PINS];
@@ -121,7 +121,7 @@ static unsigned char *put_kind(unsigned char *at, const h2okv__kind *kind)
 
 static unsigned char *put_now(unsigned char *at, const h2okv_cache *c)
 {
-    const uint32_t count[] = {c->options.budget, c->options.recent, c->options.pool, c->live, c->peak_live, c->n_pins};
+    const uint32_t count[] = {c->options.budget, c->options.recent, c->live, c->peak_live, c->n_pins};
     const uint64_t total[] = {c->admitted, c->evicted, c->moves, c->passes};
     for (size_t i = 0; i < sizeof count / sizeof count[0]; i++) {
         at = h2okv__put32(at, count[i]);
@@ -236,7 +236,7 @@ static const unsigned char *get_head(books *b, const unsigned char *block)
 {
     const unsigned char *at = block + sizeof magic + 4 + 8;
     b->kind = get_kind(&at);
-    uint32_t *count[] = {&b->budget, &b->recent, &b->pool, &b->live, &b->peak_live, &b->n_pins};
+    uint32_t *count[] = {&b->budget, &b->recent, &b->live, &b->peak_live, &b->n_pins};
     uint64_t *total[] = {&b->admitted, &b->evicted, &b->moves, &b->passes};
     for (size_t i = 0; i < sizeof count / sizeof count[0]; i++) {
         *count[i] = h2okv__get32(&at);
@@ -422,7 +422,6 @@ static void take_counts(h2okv_cache *c, const books *b)
 {
     c->options.budget = b->budget;
     c->options.recent = b->recent;
-    c->options.pool = b->pool;
     c->live = b->live;
     c->peak_live = b->peak_live;
     c->n_pins = b->n_pins;

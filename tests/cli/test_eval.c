@@ -32,7 +32,7 @@ static void usage_errors(void **state)
         { { "recall", "--guide", "auto," }, "--guide '' is neither auto nor off nor a number of tokens" },
         { { "recall", "--guide", "0" }, "--guide 0 is out of range: 1 to 4096" },
         { { "recall", "--guide-recent", "0" }, "--guide-recent 0 is out of range: 1 to " },
-        { { "ppl", "-f", "a", "--guide-pool", "3" }, "--guide-pool has no effect on ppl" },
+        { { "ppl", "-f", "a", "--guide-spread", "3" }, "--guide-spread has no effect on ppl" },
         { { "ppl", "-f", "a", "--guide-chunk", "3" }, "--guide-chunk has no effect on ppl" },
         { { "kl", "-f", "a", "--prompt-budget", "99" }, "--prompt-budget has no effect on kl: it goes with recall" },
         { { "recall", "--prompt-budget", "15" }, "--prompt-budget 15 is out of range: 16 to " },
@@ -389,7 +389,7 @@ static void json_and_csv(void **state)
     assert_int_equal(count_of(csv, "\n"), 5);
     assert_int_equal(strncmp(csv, "measure,policy,budget,recent,decay,pool,guide,prompt_budget,ppl,", 64), 0);
     assert_contains(csv, "\n\"recall\",\"h2o\",200,100,0.5,2,\"auto\",300,,,,,,0.4,1.0,0.0,5,"
-                    "\"10:2/5 30:0/0 50:0/0 70:0/0 90:0/0\",20.0,0,0,,32,8,\"head\",\"f16\",64,");
+                    "\"10:2/5 30:0/0 50:0/0 70:0/0 90:0/0\",20.0,0,0,,16,8,\"head\",\"f16\",64,");
     assert_contains(csv, "\"a<b & \"\"c\"\".txt\"");
     program_clean();
 }

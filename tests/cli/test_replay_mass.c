@@ -14,7 +14,7 @@ static int clean(void **state)
     return 0;
 }
 
-/* Decay, a pin, a probe, another budget and `recent`, a pass without tokens, scores spread: each value by hand. */
+/* Decay, a pin, a probe, its scores spread, another budget and `recent`, a pass without tokens: each value by hand. */
 static void by_hand(void **state)
 {
     static const char text[] =
@@ -22,10 +22,10 @@ static void by_hand(void **state)
         "{\"new\":0,\"budget\":3,\"mass\":null,\"kept\":[[]],\"scores\":[[]]}\n"
         "{\"new\":4,\"mass\":[[0.5,4,0.25,0.125]],\"kept\":[[1,2,3]],\"scores\":[[4,0.25,0.125]]}\n"
         "{\"new\":1,\"mass\":[[0,0,1,0.5]],\"kept\":[[1,2,4]],\"scores\":[[2,0.125,0.5]]}\n"
-        "{\"new\":1,\"probe\":2,\"budget\":4,\"recent\":2,\"mass\":[[0.1,0.2,0.3,0.4,9,9]],\"kept\":[[1,2,4,5]],"
-        "\"scores\":[[0.1,0.2,0.3,0.4]]}\n"
-        "{\"new\":0,\"budget\":3,\"mass\":null,\"kept\":[[2,4,5]],\"scores\":[[0.2,0.3,0.4]]}\n"
-        "{\"new\":1,\"spread\":1,\"mass\":null,\"kept\":[[2,5,6]],\"scores\":[[0.1,0.2,0]]}\n";
+        "{\"new\":1,\"probe\":2,\"spread\":1,\"budget\":4,\"recent\":2,\"mass\":[[0.04,0.09,0.16,0.25,9,9]],"
+        "\"kept\":[[1,2,4,5]],\"scores\":[[0.5,0.5,0.9,0.9]]}\n"
+        "{\"new\":0,\"budget\":3,\"mass\":null,\"kept\":[[2,4,5]],\"scores\":[[0.5,0.9,0.9]]}\n"
+        "{\"new\":1,\"mass\":null,\"kept\":[[2,5,6]],\"scores\":[[0.25,0.45,0]]}\n";
     (void)state;
     program_expect(0, ": 6 steps, 1 lane: every kept set and score is as recorded", "replay",
                    program_file(text, strlen(text)), "--check");
@@ -35,13 +35,13 @@ static void the_account(void **state)
 {
     static const char text[] =
         HEADER("\"lanes\":2,\"recent\":1,\"heavy\":1,\"policy\":\"h2o\",\"pool\":1")
-        "{\"new\":3,\"probe\":1,\"mass\":[[1,0,0,5],[0,1,0,5]]}\n{\"new\":1,\"pool\":0,\"mass\":[[0,0,0],[0,0,0]]}\n";
+        "{\"new\":3,\"probe\":1,\"mass\":[[1,0,0,5],[0,1,0,5]]}\n{\"new\":1,\"mass\":[[0,0,0],[0,0,0]]}\n";
     program_result r = program_run("replay", program_file(text, strlen(text)));
     (void)state;
     assert_int_equal(r.code, 0);
     assert_contains(r.out, "\npolicy h2o in 2 lanes, budget 2 = 1 recent + 1 heavy, pool 1\n");
     assert_contains(r.out, "\n     1  0..2             2  0 | 0\n"); /* neighbours of 1 rank alike, and the later stays */
-    assert_contains(r.out, "\n     2  3                2  1 | 2\n");
+    assert_contains(r.out, "\n     2  3                2  1 | 1\n");
     assert_contains(r.out, "5 tokens in 2 steps"); /* the probe came too */
     program_free(&r);
 }

@@ -88,7 +88,7 @@ static void a_guide_may_be_so_many_tokens_or_a_text(void **state)
     json_t *whole = RUN(file, "--budget", "1400"); /* all of it is kept: there is nothing to guide */
     (void)state;
     assert_int_equal(number(tokens, "guide_tokens"), 24);
-    assert_int_equal(number(tokens, "peak_live"), 260 + 64 + 24);
+    assert_int_equal(number(tokens, "peak_live"), 260 + 192 + 24);
     assert_true(found(tokens));
     assert_int_equal(number(text, "guide_tokens"), 7);
     assert_int_equal(number(text, "peak_live"), 260 + 32 + 7);

@@ -238,7 +238,6 @@ static void test_what_stays_its_own(void **state)
     o.event_user = &ours;
     h2okv_cache *to = small_create(&o);
     CHECK_OK(h2okv_cache_set_budget(from, 4, 1, NULL));
-    h2okv_cache_set_pool(from, 3);
     small_admit(from, 0, 4);
     small_idle(from, 1);
     small_evict(from);
@@ -247,10 +246,10 @@ static void test_what_stays_its_own(void **state)
     small_idle(to, 1);
     CHECK(small_evict(to) == 1 && ours == 1 && theirs == 0);
     h2okv_cache_get_options(to, &now);
-    CHECK(now.budget == 4 && now.recent == 1 && now.pool == 3);
+    CHECK(now.budget == 4 && now.recent == 1);
     h2okv_cache_clear(to);
     h2okv_cache_get_options(to, &now);
-    CHECK(now.budget == 6 && now.recent == 2 && now.pool == 0);
+    CHECK(now.budget == 6 && now.recent == 2);
     h2okv_cache_free(to);
     h2okv_cache_free(from);
 }

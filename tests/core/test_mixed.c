@@ -85,13 +85,6 @@ static void try_budget(rig *r)
     }
 }
 
-static void set_pool(rig *r)
-{
-    static const uint32_t pools[] = { 0, 1, 2, 5, 8, 1000, UINT32_MAX - 1 };
-    r->oracle.options.pool = pools[rng_below(&r->rng, 7)];
-    h2okv_cache_set_pool(r->cache, r->oracle.options.pool);
-}
-
 /* While tokens are admitted and not committed, whatever was done with them. */
 static void budget_must_wait(rig *r)
 {
@@ -122,7 +115,7 @@ static void pass_with_waiting(rig *r, uint32_t n)
 static void step_of(rig *r)
 {
     uint32_t n = rng_range(&r->rng, 1, PASS_MOST);
-    switch (rng_below(&r->rng, 9)) {
+    switch (rng_below(&r->rng, 8)) {
     case 0:
     case 1:
         rig_probe_pass(r, n, rng_range(&r->rng, 1, 4));
@@ -138,9 +131,6 @@ static void step_of(rig *r)
     case 5:
         rig_trim(r, rng_range(&r->rng, 0, 2) ? r->next_pos - (int32_t)rng_below(&r->rng, (uint32_t)r->next_pos / 3 + 1)
                                              : r->next_pos);
-        break;
-    case 6:
-        set_pool(r);
         break;
     default:
         pass_with_waiting(r, n);
@@ -195,7 +185,7 @@ static void test_a_probe_leaves_pins(void **state)
 static void give_probe(h2okv_cache *c, int32_t pos)
 {
     small_admit(c, pos, 4);
-    CHECK_OK(h2okv_cache_probe(c, 2));
+    CHECK_OK(h2okv_cache_probe(c, 2, 1));
     small_idle(c, 1);
 }
 
@@ -254,39 +244,12 @@ static void test_a_probe_is_that_of_its_admit(void **state)
     h2okv_cache_clear(c);
     small_admit(c, 0, 2);
     CHECK_OK(h2okv_cache_trim(c, 1, &plan));
-    CHECK_OK(h2okv_cache_probe(c, 1));
+    CHECK_OK(h2okv_cache_probe(c, 1, 0));
     CHECK_STATUS(h2okv_cache_commit(c, plan), H2OKV_E_STALE);
     small_give(c, 0, (const float[]){ 4, 2 });
     small_admit(c, 2, 1);
     small_give(c, 0, (const float[]){ 1, 1, 1 }); /* adds: no probe */
     CHECK(check_close(small_score(c, 0, 0), 5) && check_close(small_score(c, 0, 1), 3));
-    h2okv_cache_free(c);
-}
-
-static void test_pool_can_change(void **state)
-{
-    (void)state;
-    h2okv_options o = small_options(4, 1, 8), now;
-    h2okv_policy policy = *h2okv_policy_find("h2o");
-    const h2okv_plan *plan;
-    policy.pool = 3;
-    o.custom_policy = &policy;
-    o.pool = 1;
-    h2okv_cache *c = small_create(&o);
-    small_admit(c, 0, 6);
-    small_give(c, 0, (const float[]){ 5, 0, 0, 4, 3, 1 });
-    CHECK_OK(h2okv_cache_plan(c, &plan));
-    h2okv_cache_set_pool(c, 0);
-    CHECK_STATUS(h2okv_cache_commit(c, plan), H2OKV_E_STALE);
-    h2okv_cache_set_pool(c, H2OKV_AUTO);
-    h2okv_cache_get_options(c, &now);
-    CHECK(now.pool == 3);
-    h2okv_cache_set_pool(c, 0);
-    small_evict(c);
-    CHECK(SMALL_HOLDS(c, 0, 0, 3, 4, 5));
-    h2okv_cache_clear(c);
-    h2okv_cache_get_options(c, &now);
-    CHECK(now.pool == 1);
     h2okv_cache_free(c);
 }
 
@@ -355,7 +318,6 @@ int main(void)
         cmocka_unit_test(test_a_probe_leaves_pins),
         cmocka_unit_test(test_other_trims_cut_pins),
         cmocka_unit_test(test_a_probe_is_that_of_its_admit),
-        cmocka_unit_test(test_pool_can_change),
         cmocka_unit_test(test_a_pooled_nan_is_refused),
         cmocka_unit_test(test_pooling_of_any_reach),
     };

@@ -1,4 +1,4 @@
-/* test_probe.c - guided reading: a probe's queries alone make the scores, and neighbours stay together (pooling). */
+/* test_probe.c - guided reading: a probe's queries alone make the scores, which neighbours share; and pooling. */
 #include "support/check.h"
 #include "support/rig.h"
 #include "support/small.h"
@@ -41,7 +41,7 @@ static void test_old_scores_do_not_count(void **state)
     small_give(c, 0, (const float[]){ 9, 9, 9, 9 });
     small_evict(c);
     small_admit(c, 4, 3); /* one token of text, a probe of two */
-    CHECK_OK(h2okv_cache_probe(c, 2));
+    CHECK_OK(h2okv_cache_probe(c, 2, 0));
     const float weights[3][7] = { { 5, 5, 5, 5, 5 }, { .125f, 0, .5f, 0, .25f, .125f }, { 0, 0, .25f, 0, .5f, 0, .25f } };
     h2okv_weights w = { .heads = 1, .queries = 3, .columns = 7, .data = &weights[0][0], .query_stride = 7 };
     CHECK_OK(h2okv_cache_observe(c, 0, &w));
@@ -62,16 +62,16 @@ static void test_order_of_calls(void **state)
     h2okv_options o = small_options(8, 1, 4);
     o.lanes = 2;
     h2okv_cache *c = small_create(&o);
-    CHECK_STATUS(h2okv_cache_probe(c, 1), H2OKV_E_ORDER);
+    CHECK_STATUS(h2okv_cache_probe(c, 1, 0), H2OKV_E_ORDER);
     small_admit(c, 0, 3);
-    CHECK_STATUS(h2okv_cache_probe(c, 0), H2OKV_E_INVALID);
-    CHECK_STATUS(h2okv_cache_probe(c, 4), H2OKV_E_INVALID);
+    CHECK_STATUS(h2okv_cache_probe(c, 0, 0), H2OKV_E_INVALID);
+    CHECK_STATUS(h2okv_cache_probe(c, 4, 0), H2OKV_E_INVALID);
     CHECK_OK(h2okv_cache_observe_mass(c, 1, NULL));
-    CHECK_STATUS(h2okv_cache_probe(c, 1), H2OKV_E_ORDER);
+    CHECK_STATUS(h2okv_cache_probe(c, 1, 0), H2OKV_E_ORDER);
     CHECK_OK(h2okv_cache_abandon(c));
-    CHECK_STATUS(h2okv_cache_probe(c, 1), H2OKV_E_ORDER);
+    CHECK_STATUS(h2okv_cache_probe(c, 1, 0), H2OKV_E_ORDER);
     small_admit(c, 0, 3);
-    CHECK_OK(h2okv_cache_probe(c, 3)); /* all of them */
+    CHECK_OK(h2okv_cache_probe(c, 3, 8)); /* all of them */
     small_idle(c, 2);
     CHECK(small_trim(c, 0) == 0 && h2okv_cache_live(c) == 0);
     h2okv_cache_free(c);
@@ -90,7 +90,7 @@ static void test_a_probe_is_taken_back(void **state)
         saved = *r;
         snapshot before = snapshot_take(r->cache, o.lanes);
         rig_admit(r, 4);
-        CHECK_OK(h2okv_cache_probe(r->cache, 2));
+        CHECK_OK(h2okv_cache_probe(r->cache, 2, 2));
         oracle_probe(&r->oracle, 2);
         for (uint32_t l = 0; l < seed % 3; l++) {
             rig_observe(r, l);
@@ -143,29 +143,32 @@ static void test_pooling_by_hand(void **state)
     h2okv_cache_free(c);
 }
 
-static void test_scores_go_to_neighbours(void **state)
+/* Sums of roots, of what is held; sinks and the probe give nothing, what lies too far away neither. */
+static void test_neighbours_share_scores(void **state)
 {
     (void)state;
-    h2okv_options o = small_options(8, 1, 9);
+    h2okv_options o = small_options(9, 1, 8);
     o.lanes = 2;
+    o.sinks = 1;
     h2okv_cache *c = small_create(&o);
     small_admit(c, 0, 4);
-    CHECK_STATUS(h2okv_cache_spread(c, 1), H2OKV_E_ORDER);
-    small_give(c, 0, (const float[]){ 0, 1, 0, 9 });
-    small_give(c, 1, (const float[]){ 5, 0, 0, 0 });
+    small_idle(c, 2);
     small_evict(c);
-    small_admit(c, 6, 3); /* a gap */
-    small_give(c, 0, (const float[]){ 0, 0, 0, 0, 0, 0, 2 });
-    small_give(c, 1, (const float[]){ 0, 0, 0, 0, 0, 0, 0 });
-    small_evict(c);
-    CHECK_OK(h2okv_cache_spread(c, 0)); /* nothing */
-    CHECK_OK(h2okv_cache_spread(c, 1));
-    const int32_t pos[] = { 0, 1, 2, 3, 6, 7, 8 };
-    const double one[] = { 1, 1, 9, 9, 0, 2, 2 }, two[] = { 5, 5, 0, 0, 0, 0, 0 };
-    for (uint32_t i = 0; i < 7; i++) {
+    small_admit(c, 7, 4); /* a gap, two tokens of text and a probe of two */
+    CHECK_OK(h2okv_cache_probe(c, 2, 1));
+    small_give(c, 0, (const float[]){ 100, 1, 0, 9, 4, 0, 25, 25 });
+    CHECK(check_close(small_score(c, 0, 3), 3)); /* a lane's scores are made when it is observed */
+    small_give(c, 1, (const float[]){ 0, 0, 0, -1, 2, .25f, 0, 16 }); /* less than nothing counts as nothing */
+    const int32_t pos[] = { 0, 1, 2, 3, 7, 8 };
+    const double one[] = { 1, 1, 4, 3, 2, 2 }, two[] = { 0, 0, 0, 0, 1.9142135623730951, 1.9142135623730951 };
+    for (uint32_t i = 0; i < 6; i++) {
         check_context("position %d", pos[i]);
         CHECK(check_close(small_score(c, 0, pos[i]), one[i]) && check_close(small_score(c, 1, pos[i]), two[i]));
     }
+    small_trim(c, 9);
+    small_admit(c, 9, 1); /* no probe: scores add up as ever */
+    small_give(c, 0, (const float[]){ 0, 0, 5, 0, 0, 0, 1 });
+    CHECK(check_close(small_score(c, 0, 2), 9) && check_close(small_score(c, 0, 3), 3));
     h2okv_cache_free(c);
 }
 
@@ -220,7 +223,7 @@ int main(void)
         cmocka_unit_test(test_a_probe_is_taken_back),
         cmocka_unit_test(test_neighbours_stay),
         cmocka_unit_test(test_pooling_by_hand),
-        cmocka_unit_test(test_scores_go_to_neighbours),
+        cmocka_unit_test(test_neighbours_share_scores),
         cmocka_unit_test(test_the_mass_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

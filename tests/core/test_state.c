@@ -218,17 +218,16 @@ static void test_what_a_restore_ends(void **state)
     h2okv_cache *c = small_create(&o);
     const h2okv_plan *plan;
     CHECK_OK(h2okv_cache_set_budget(c, 4, 1, NULL));
-    h2okv_cache_set_pool(c, 3);
     block b = block_save(c);
     CHECK_OK(h2okv_cache_set_budget(c, 5, 2, NULL));
     CHECK_OK(h2okv_cache_plan(c, &plan));
     CHECK_OK(h2okv_cache_restore(c, b.data, b.bytes, NULL, NULL));
     CHECK_STATUS(h2okv_cache_commit(c, plan), H2OKV_E_STALE);
     h2okv_cache_get_options(c, &now);
-    CHECK(now.budget == 4 && now.recent == 1 && now.pool == 3);
+    CHECK(now.budget == 4 && now.recent == 1);
     h2okv_cache_clear(c);
     h2okv_cache_get_options(c, &now);
-    CHECK(now.budget == 6 && now.recent == 2 && now.pool == 0);
+    CHECK(now.budget == 6 && now.recent == 2);
     free(b.data);
     h2okv_cache_free(c);
 }
@@ -243,11 +242,11 @@ static void test_known_bytes(void **state)
     CHECK(h2okv_checksum(h2okv_checksum(H2OKV_CHECKSUM_START, "foo", 3), "bar", 3) == 0x85944171F73967E8u);
     h2okv_cache *c = block_cache();
     block b = block_save(c);
-    static const unsigned char head[] = { 'H', '2', 'O', 'K', 'V', 'B', 'K', 'S', 1, 0, 0, 0, 124, 1, 0, 0, 0, 0, 0, 0,
+    static const unsigned char head[] = { 'H', '2', 'O', 'K', 'V', 'B', 'K', 'S', 1, 0, 0, 0, 120, 1, 0, 0, 0, 0, 0, 0,
                                           2, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0 };
     CHECK(b.bytes == BLOCK_BYTES && memcmp(b.data, head, sizeof head) == 0);
     CHECK(strcmp((const char *)b.data + AT_POLICY, "h2o") == 0);
-    CHECK(h2okv_checksum(H2OKV_CHECKSUM_START, b.data, BLOCK_BYTES - 8) == 0x632D7496B3DEEE87u);
+    CHECK(h2okv_checksum(H2OKV_CHECKSUM_START, b.data, BLOCK_BYTES - 8) == 0xu);
     free(b.data);
     h2okv_cache_free(c);
 }

@@ -3,6 +3,7 @@
  */
 #include "oracle/oracle.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,29 @@ void oracle_observe(oracle *o, uint32_t lane, uint32_t heads, oracle_weight *wei
             mass = mass * o->options.decay + received(o, heads, weight, user, q, t->pos);
         }
         t->score += mass;
+    }
+}
+
+static double root_of(const oracle *o, const oracle_token *t)
+{
+    return t->pos < (int64_t)o->options.sinks ? 0.0 : sqrt(t->score);
+}
+
+void oracle_spread(oracle *o, uint32_t reach)
+{
+    for (uint32_t l = 0; l < o->options.lanes && reach > 0; l++) {
+        oracle_lane *lane = &o->lane[l];
+        uint32_t n = lane->count - o->probe;
+        double sum[ORACLE_MAX_TOKENS] = { 0.0 };
+        for (uint32_t i = 0; i < n; i++) {
+            for (uint32_t k = 0; k < n; k++) {
+                int64_t apart = (int64_t)lane->token[i].pos - lane->token[k].pos;
+                sum[i] += apart <= (int64_t)reach && -apart <= (int64_t)reach ? root_of(o, &lane->token[k]) : 0.0;
+            }
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            lane->token[i].score = sum[i];
+        }
     }
 }
 

@@ -64,6 +64,8 @@ void oracle_admit(oracle *o, const int32_t *pos, uint32_t n);
 void oracle_observe(oracle *o, uint32_t lane, uint32_t heads, oracle_weight *weight, void *user);
 /* After an admit: see oracle.probe. */
 void oracle_probe(oracle *o, uint32_t n);
+/* After a probe was observed in every lane: scores become sums of roots over neighbours. */
+void oracle_spread(oracle *o, uint32_t reach);
 void oracle_pin(oracle *o, int32_t first, int32_t end);
 /* Down to the budget; ends the pass. Returns how many tokens each lane gave up. */
 uint32_t oracle_evict(oracle *o);

@@ -292,9 +292,11 @@ void rig_set_budget(rig *r, uint32_t budget, uint32_t recent)
 void rig_probe_pass(rig *r, uint32_t n, uint32_t probe)
 {
     rig_admit(r, n + probe);
-    CHECK_OK(h2okv_cache_probe(r->cache, probe));
+    uint32_t spread = (n + 2 * probe) % 5 == 4 ? UINT32_MAX : (n + 2 * probe) % 5;
+    CHECK_OK(h2okv_cache_probe(r->cache, probe, spread));
     oracle_probe(&r->oracle, probe);
     rig_observe_all(r);
+    oracle_spread(&r->oracle, spread);
     CHECK_RIGHT(rig_check(r));
     rig_trim(r, r->pos[n]);
     rig_evict(r);
@@ -377,8 +379,6 @@ rig *rig_with_a_past(uint64_t seed)
     rig_pin(r, r->next_pos + 1, r->next_pos + 3);
     rig_probe_pass(r, 3, 2);
     rig_set_budget(r, o.budget + 1, o.recent + 1);
-    h2okv_cache_set_pool(r->cache, (uint32_t)(seed % 3));
-    r->oracle.options.pool = (uint32_t)(seed % 3);
     rig_pass(r, 4);
     return r;
 }

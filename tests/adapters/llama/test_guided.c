@@ -151,7 +151,7 @@ static void test_scores_are_the_guides_alone(void **state)
     cache.decay = 0.5;
     h2okv_llama *h = make_with(&cache, 0);
     h2okv_llama_guide guide = make_guide();
-    guide.pool = 0; /* or neighbours would get the same once more */
+    guide.spread = 0; /* or scores would be sums of roots */
     double score[MOST], sum = 0.0;
     assert_int_equal(h2okv_llama_decode_guided(h, text, 60, &guide), H2OKV_OK);
     uint32_t n = h2okv_cache_kept(h2okv_llama_cache(h), 3, NULL, score, NULL);

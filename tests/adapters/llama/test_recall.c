@@ -66,7 +66,6 @@ static bool found(const key *k, bool guided)
     h2okv_llama_guide_init(&guide);
     guide.tokens = question;
     guide.n = tokenize(words, question);
-    guide.pool = 5;
     int status = guided ? h2okv_llama_decode_guided(h, text, TEXT, &guide) : h2okv_llama_decode(h, text, TEXT);
     assert_int_equal(status, H2OKV_OK);
     assert_int_equal(h2okv_cache_live(h2okv_llama_cache(h)), BUDGET);

@@ -37,7 +37,7 @@ typedef struct shape_case {
 
 /* ---- Expected weights ---- */
 
-enum { GUIDE_POOL = 0 }; /* neighbours that share a score are exact ties, which rounding then breaks */
+enum { GUIDE_SPREAD = 2 };
 enum mapping { NEIGHBOURS_SHARE, MODULO }; /* which query heads share a KV head; MODULO is fault 20 */
 
 typedef struct expected {
@@ -276,10 +276,9 @@ static void plain_pass(run *r, const llama_token *token, uint32_t n)
     oracle_admit(&r->oracle, pos, n);
 }
 
-static void evict_expected(run *r, uint32_t recent, uint32_t pool)
+static void evict_expected(run *r, uint32_t recent)
 {
     r->oracle.options.recent = recent;
-    r->oracle.options.pool = pool;
     r->before = r->oracle;
     r->out.evictions += oracle_evict(&r->oracle);
 }
@@ -292,14 +291,15 @@ static void run_guided(run *r, const llama_token *token, uint32_t n)
     guide.tokens = both + n;
     guide.n = r->c.guide;
     guide.recent = 5;
-    guide.pool = GUIDE_POOL;
+    guide.spread = GUIDE_SPREAD;
     memcpy(both, token, n * sizeof *token);
     synth_text(both + n, guide.n, 8);
     plain_pass(r, both, n + guide.n);
     oracle_probe(&r->oracle, guide.n);
     observe_all(&r->oracle, &r->expected);
+    oracle_spread(&r->oracle, GUIDE_SPREAD);
     oracle_trim(&r->oracle, r->expected.pass_pos0 + (int32_t)n);
-    evict_expected(r, guide.recent, guide.pool);
+    evict_expected(r, guide.recent);
     llama_memory_seq_rm(llama_get_memory(r->plain.context), 0, r->expected.pass_pos0 + (int32_t)n, -1);
     assert_int_equal(h2okv_llama_decode_guided(r->h, token, n, &guide), H2OKV_OK);
 }
@@ -311,7 +311,7 @@ static void run_pass(run *r, const llama_token *token, uint32_t n)
     } else {
         plain_pass(r, token, n);
         observe_all(&r->oracle, &r->expected);
-        evict_expected(r, r->c.recent, 0);
+        evict_expected(r, r->c.recent);
         assert_int_equal(h2okv_llama_decode(r->h, token, n), H2OKV_OK);
     }
     for (uint32_t lane = 0; lane < lanes_of(&r->c) && r->out.wrong[0] == '\0'; lane++) {
