@@ -15,6 +15,7 @@ enum { CHAT_MOST_BYTES = 1 << 26 }; /* of a message */
 typedef struct chat_options {
     run_options run;
     const char *system, *system_file; /* as given, or NULL */
+    bool past_context;                /* go on past the context that the model was trained for */
     const char *template;             /* a name that llama.cpp knows, or a file; NULL: the model's own */
     uint32_t recent;                  /* as given, or CACHE_AUTO: run.cache.recent is filled in */
 } chat_options;

@@ -19,6 +19,8 @@ static const cli_option options[] = {
     { CLI_TEXT, 0, "template", FIELD(template), 0, 0, NULL, "NAME",
       "chat template: a name (`list` lists them), or a\nfile (the model's own)" },
     { CLI_COUNT, 'n', "new", FIELD(run.n_new), 1, MOST_NEW, NULL, "N", "most tokens of an answer (512)" },
+    { CLI_FLAG, 0, "past-context", FIELD(past_context), 0, 0, NULL, NULL,
+      "go on past the context that the model was trained\nfor, instead of beginning anew with the last turns" },
     { CLI_FLAG, 0, "ignore-eos", FIELD(run.ignore_eos), 0, 0, NULL, NULL, "never choose an end token" },
     RUN_MODEL_ROWS(FIELD(run)),
     RUN_KEEP_ROWS(FIELD(run)),

@@ -16,7 +16,7 @@ static void free_turn(history_turn *t)
     *t = (history_turn){ 0 };
 }
 
-static void drop_first(history *h)
+void history_drop_first(history *h)
 {
     free_turn(&h->turn[0]);
     h->n--;
@@ -27,11 +27,11 @@ static void drop_first(history *h)
 void history_add(history *h, history_turn turn)
 {
     size_t bytes = 0;
-    if (h->n == HISTORY_TURNS) drop_first(h);
+    if (h->n == HISTORY_TURNS) history_drop_first(h);
     for (uint32_t i = 0; i < h->n; i++) bytes += bytes_of(&h->turn[i]);
     while (bytes > HISTORY_BYTES) {
         bytes -= bytes_of(&h->turn[0]);
-        drop_first(h);
+        history_drop_first(h);
     }
     h->turn[h->n++] = turn;
 }

@@ -29,6 +29,7 @@ typedef struct history {
 /* Takes over what the turn points to; the oldest turns may go. */
 void history_add(history *h, history_turn turn);
 history_turn *history_last(history *h); /* NULL: there is none */
+void history_drop_first(history *h);
 void history_drop_last(history *h);
 void history_clear(history *h);
 

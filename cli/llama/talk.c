@@ -77,6 +77,7 @@ int talk_start(talk *t, const chat_options *o, engine *e, const chat_template *t
     int code = CLI_OK;
     *t = (talk){ .options = o, .turn_options = o->run, .engine = e, .template = template, .system = system };
     t->turn_options.cache.n_pins = 0; /* they are set once */
+    t->trained = llama_model_n_ctx_train(e->model) > 0 ? (uint32_t)llama_model_n_ctx_train(e->model) : INT32_MAX;
     t->sampler = generation_sampler(&o->run, e->vocab);
     t->written = malloc((size_t)o->run.n_new * sizeof *t->written);
     if (!t->sampler || !t->written) return out_of_memory();
@@ -193,21 +194,29 @@ static int say(talk *t, history_turn *turn, const llama_token *tokens, uint32_t 
     return !code && out->taken_back ? take_back(t, first, turn->start) : code;
 }
 
-int talk_say(talk *t, template_text said, talk_answer *out)
+static int say_tokens(talk *t, history_turn *turn, talk_answer *out)
 {
-    const template_frame *frame = talk_is_first(t) ? &t->template->first : &t->template->next;
-    history_turn turn = { .said = malloc(said.n + 1), .n_said = said.n };
+    bool first = talk_is_first(t);
+    template_text said = { turn->said, turn->n_said };
     llama_token *tokens = NULL;
     uint32_t n, n_behind;
-    int code = turn.said ? CLI_OK : out_of_memory();
+    int code = template_tokens(t->engine, first ? &t->template->first : &t->template->next, said, first, &tokens, &n,
+                               &n_behind);
+    if (!code) code = say(t, turn, tokens, n, n_behind, out);
+    free(tokens);
+    return code;
+}
+
+int talk_say(talk *t, template_text said, talk_answer *out)
+{
+    history_turn turn = { .said = malloc(said.n + 1), .n_said = said.n };
+    int code = turn.said ? talk_renew(t) : out_of_memory();
     *out = (talk_answer){ 0 };
     if (!code) {
         memcpy(turn.said, said.text, said.n);
         turn.said[said.n] = '\0';
-        code = template_tokens(t->engine, frame, said, talk_is_first(t), &tokens, &n, &n_behind);
+        code = say_tokens(t, &turn, out);
     }
-    if (!code) code = say(t, &turn, tokens, n, n_behind, out);
-    free(tokens);
     if (!code && !out->taken_back) {
         history_add(&t->history, turn);
         t->totals.turns++;

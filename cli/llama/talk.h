@@ -32,6 +32,7 @@ typedef struct talk {
     talk_totals totals;
     struct llama_sampler *sampler;
     llama_token *written;         /* room for an answer */
+    uint32_t trained;             /* the context that the model was trained for */
     uint32_t n_system;            /* tokens of the system prompt */
     llama_token *system_tokens;
     int (*put)(void *user, const char *text, size_t n); /* takes an answer's whole characters; an exit code */
@@ -60,6 +61,10 @@ void talk_free(talk *t);
  * answer, which is to be written anew; else the start of a turn that is no longer in the history. CLI_STOPPED: Ctrl-C,
  * and the history holds what could be read again. */
 int talk_cut(talk *t, int32_t pos0, bool open);
+
+/* When the last eighth of the trained context has begun: from its beginning again, with the last turns that fit the
+ * budget, unless options->past_context. Codes as talk_cut's. */
+int talk_renew(talk *t);
 
 /* talk.c, for talk_back.c. */
 int talk_reset(talk *t); /* forgets all and reads the system prompt */

@@ -3,8 +3,10 @@
  *
  *   cut within the recent tokens                exact
  *   further back                                older ones are lost as well: it is said, and done
- *   past what the cache holds, or so far that   the turns that are kept are read again
+ *   past what the cache holds, or so far that   the last turns are read again
  *   the system prompt would not be whole
+ *
+ * and, when positions come to the end of what the model was trained for, the last turns read again from the beginning.
  */
 #include "talk.h"
 
@@ -68,10 +70,21 @@ static int give_up_from(talk *t, uint32_t i)
     return talk_clear(t);
 }
 
+/* The last turns that the budget holds, and of the trained context half; the last one in any case where `one` says so.
+ * They are counted as they are in the cache. */
+static void keep_what_fits(talk *t, bool one)
+{
+    uint32_t most = t->turn_options.cache.budget;
+    int32_t next = h2okv_llama_next_pos(t->engine->h);
+    if (most > t->trained / 2) most = t->trained / 2;
+    while (t->history.n > one && (uint32_t)(next - t->history.turn[0].start) + t->n_system > most) {
+        history_drop_first(&t->history);
+    }
+}
+
 static int read_again(talk *t, bool open)
 {
     int code;
-    note(t, "reading the last ", t->history.n, " turns again: what came before them is lost");
     h2okv_llama_set_progress(t->engine->h, NULL, NULL);
     code = talk_reset(t);
     h2okv_llama_set_progress(t->engine->h, on_pass, NULL);
@@ -81,6 +94,15 @@ static int read_again(talk *t, bool open)
     }
     h2okv_llama_set_progress(t->engine->h, NULL, NULL);
     return code;
+}
+
+int talk_renew(talk *t)
+{
+    uint32_t next = (uint32_t)h2okv_llama_next_pos(t->engine->h);
+    if (t->options->past_context || talk_is_first(t) || next <= t->trained - t->trained / 8) return CLI_OK;
+    keep_what_fits(t, false);
+    note(t, "the context that the model was trained for ends: going on from the last ", t->history.n, " turns");
+    return read_again(t, false);
 }
 
 /* ---- The cut ------------------------------------------------------------------------------------------ */
@@ -105,7 +127,11 @@ int talk_cut(talk *t, int32_t pos0, bool open)
     if (!exact) status = h2okv_llama_trim(t->engine->h, pos0, &lost);
     if (status) return failed(t);
     h2okv_llama_get_stats(t->engine->h, &stats);
-    if (stats.cache.live == 0 || stats.cache.live < t->n_system) return read_again(t, open);
+    if (stats.cache.live == 0 || stats.cache.live < t->n_system) {
+        keep_what_fits(t, true);
+        note(t, "reading the last ", t->history.n, " turns again: what came before them is lost");
+        return read_again(t, open);
+    }
     if (!exact) note(t, "that reached past the recent tokens: up to ", lost, " older ones are lost with it");
     return pin_again(t, pos0);
 }

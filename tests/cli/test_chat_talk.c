@@ -46,19 +46,24 @@ static int take(void *user, const char *text, size_t n)
     return cli_buffer_add(&said, text, n) ? CLI_OK : CLI_ENGINE;
 }
 
-static void begin(uint32_t n_new)
+static void begin_with(uint32_t budget, uint32_t n_new)
 {
     options = (chat_options){ .recent = CACHE_AUTO };
     run_defaults(&options.run, "chat");
     options.run.n_new = n_new;
     options.run.ignore_eos = options.run.quiet = true;
-    options.run.cache.budget = BUDGET;
+    options.run.cache.budget = budget;
     options.run.cache.ubatch = 16;
     options.run.threads = 1;
     assert_true(run_check_settings(&options.run));
     assert_int_equal(engine_attach(&loaded, &options.run.cache, 1), 0);
     assert_int_equal(talk_start(&t, &options, &loaded, &chatml, "Be brief."), 0);
     t.put = take;
+}
+
+static void begin(uint32_t n_new)
+{
+    begin_with(BUDGET, n_new);
 }
 
 static void finish(void)
@@ -142,7 +147,7 @@ static void the_history_is_bounded(void **state)
 {
     char text[64];
     (void)state;
-    begin(1);
+    begin_with(512, 1); /* no turn is ever out of reach */
     for (int i = 0; i < HISTORY_TURNS + 5; i++) {
         snprintf(text, sizeof text, "%d?", i);
         say(text);
@@ -172,6 +177,40 @@ static void long_messages_shorten_the_history(void **state)
     assert_int_equal(h.turn[0].start, 2);
     history_clear(&h);
     assert_int_equal(h.n, 0);
+}
+
+/* Near the end of the trained context it begins anew, with the turns that the budget holds. */
+static void the_context_is_renewed(void **state)
+{
+    history_turn *turn;
+    int32_t longest = 0;
+    (void)state;
+    begin(NEW);
+    t.trained = 200;
+    for (int i = 0; i < 30; i++) {
+        say("Say it again, please.");
+        expect_system_kept();
+        turn = history_last(&t.history);
+        assert_true(turn->start <= 175); /* seven eighths */
+        longest = turn->start > longest ? turn->start : longest;
+        for (uint32_t k = 1; k < t.history.n; k++) {
+            turn = &t.history.turn[k];
+            assert_int_equal(turn->start, turn[-1].reply + (int32_t)turn[-1].n_answer);
+        }
+    }
+    assert_true(longest > 130);
+    assert_true(t.history.n >= 2);
+    assert_int_equal(t.history.n + t.history.dropped, 30);
+    t.trained = 40; /* no turn fits half of this: the system prompt alone is left */
+    options.run.quiet = false;
+    stderr_catch();
+    say("Hello!");
+    assert_contains(stderr_caught(), "(the context that the model was trained for ends: going on from the last 0 turns)");
+    assert_int_equal(history_last(&t.history)->start, t.n_system);
+    options.past_context = true;
+    for (int i = 0; i < 4; i++) say("Say it again, please.");
+    assert_true(next() > 80);
+    finish();
 }
 
 /* ---- What is taken back ------------------------------------------------------------------------------- */
@@ -262,6 +301,7 @@ int main(void)
         cmocka_unit_test(after_reading_again_it_stays_too),
         cmocka_unit_test(the_history_is_bounded),
         cmocka_unit_test(long_messages_shorten_the_history),
+        cmocka_unit_test(the_context_is_renewed),
         cmocka_unit_test(positions_of_turns),
         cmocka_unit_test(a_stopped_answer_stays),
         cmocka_unit_test(a_stopped_message_was_not_said),
