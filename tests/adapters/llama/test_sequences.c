@@ -131,17 +131,52 @@ static void test_any_order_one_lane(void **state)
 
 /* ---- Calls ---- */
 
-static h2okv_llama *make(const h2okv_options *cache, uint32_t sequences)
+static h2okv_llama *make_threaded(const h2okv_options *cache, uint32_t sequences, int32_t threads)
 {
+    struct llama_context_params params = synth_params(0, 0);
+    params.n_threads = params.n_threads_batch = threads;
     h2okv_llama_options o = options_of(cache, H2OKV_LANES_HEAD);
     o.sequences = sequences;
     o.room = 0;
     h2okv_llama *h = NULL;
     h2okv_error error = {0};
-    if (h2okv_llama_create(&h, model, synth_params(0, 0), &o, &error) != H2OKV_OK) {
+    if (h2okv_llama_create(&h, model, params, &o, &error) != H2OKV_OK) {
         fail_msg("create: %s", error.text);
     }
     return h;
+}
+
+static h2okv_llama *make(const h2okv_options *cache, uint32_t sequences)
+{
+    return make_threaded(cache, sequences, 1);
+}
+
+/* The threads of llama.cpp share out a batch's attention; nothing depends on how. */
+static void test_threads(void **state)
+{
+    (void)state;
+    enum { SEQS = 5, LANES = 6, CALLS = 3 }; /* few: ggml threads that spin crawl beside other programs */
+    h2okv_options cache = synth_cache_options(BUDGET, RECENT);
+    h2okv_llama *one = make_threaded(&cache, SEQS, 1), *two = make_threaded(&cache, SEQS, 2);
+    llama_token text[CALLS + SEQS];
+    synth_text(text, CALLS + SEQS, 1);
+    for (uint32_t call = 0; call < CALLS; call++) {
+        h2okv_llama_input input[SEQS];
+        for (uint32_t s = 0; s < SEQS; s++) {
+            input[s] = (h2okv_llama_input){.seq = s, .n = call == 0 ? 2 : 1, .tokens = text + call + s};
+        }
+        assert_int_equal(h2okv_llama_decode_batch(one, input, SEQS), H2OKV_OK);
+        assert_int_equal(h2okv_llama_decode_batch(two, input, SEQS), H2OKV_OK);
+    }
+    for (uint32_t i = 0; i < SEQS * LANES; i++) {
+        double score[2][BUDGET];
+        assert_int_equal(h2okv_cache_kept(h2okv_llama_seq_cache(one, i / LANES), i % LANES, NULL, score[0], NULL),
+                         CALLS + 1);
+        (void)h2okv_cache_kept(h2okv_llama_seq_cache(two, i / LANES), i % LANES, NULL, score[1], NULL);
+        assert_memory_equal(score[0], score[1], (CALLS + 1) * sizeof score[0][0]);
+    }
+    h2okv_llama_free(one);
+    h2okv_llama_free(two);
 }
 
 typedef struct progress {
@@ -407,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_any_order_lanes_by_head),
         cmocka_unit_test(test_any_order_lanes_by_layer),
         cmocka_unit_test(test_any_order_one_lane),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_what_goes_together),
         cmocka_unit_test(test_stops_between_passes),
         cmocka_unit_test(test_logits_of_every_token),
