@@ -37,6 +37,7 @@ enum h2okv__tap_mode {
     H2OKV__TAP_PROBE, /* learn the layers */
     H2OKV__TAP_PASS,  /* admit and observe */
     H2OKV__TAP_CANCEL, /* stop at the first node */
+    H2OKV__TAP_CLAIM,  /* read which cells the tokens take, and stop there */
 };
 
 /* One sequence: its books, and what it has in the pass that is under way. */
@@ -74,8 +75,12 @@ typedef struct h2okv__pass {
     uint32_t index; /* of text[0], for on_logits */
 } h2okv__pass;
 
+enum { H2OKV__N_ROPE = 8 };
+
 struct h2okv_llama {
     struct llama_model *model;
+    uint64_t weights_sum;        /* of the norms that the probe saw; see identity.c */
+    double rope[H2OKV__N_ROPE];  /* what the context's parameters say about positions; see session.c */
     struct llama_context *context;
     struct llama_batch batch;
     h2okv_error error;
@@ -206,6 +211,21 @@ static inline h2okv_options h2okv__options(const h2okv__sequence *s)
     h2okv_cache_get_options(s->cache, &options);
     return options;
 }
+
+/* claim.c: a sequence that holds n tokens from its next_pos on and nothing else; next_pos goes up by n. `cell` [n]
+ * has the cells that are wanted and gets those that it has, by rising position. Their K and V are whatever they are.
+ * E_ENGINE: llama.cpp took some or none. rows.c: K or V of n cells of a sequence, row after row, in the tensor's own
+ * type. */
+int h2okv__claim(h2okv_llama *h, h2okv__sequence *s, uint32_t n, uint32_t *cell);
+size_t h2okv__cell_row_bytes(const struct ggml_tensor *tensor);
+void h2okv__get_rows(const h2okv_llama *h, const h2okv__sequence *s, struct ggml_tensor *tensor, bool transposed,
+                     const uint32_t *cell, uint32_t n, char *rows);
+void h2okv__put_rows(const h2okv_llama *h, const h2okv__sequence *s, struct ggml_tensor *tensor, bool transposed,
+                     const uint32_t *cell, uint32_t n, const char *rows);
+
+/* identity.c: the probe's part in it, node by node; and the model's number, which takes a look at its vocabulary. */
+void h2okv__learn_weights(h2okv_llama *h, const struct ggml_tensor *node);
+uint64_t h2okv__model_identity(const h2okv_llama *h);
 
 /* sequence.c: another budget from the next plan on. */
 int h2okv__set_budget(h2okv_llama *h, h2okv__sequence *s, uint32_t budget, uint32_t recent);

@@ -40,6 +40,7 @@ static int make_context(h2okv_llama *h, struct llama_context_params params, h2ok
 static int probe(h2okv_llama *h, h2okv_error *error)
 {
     llama_token token = 0;
+    h->weights_sum = 0;
     h->tap_mode = H2OKV__TAP_PROBE;
     int result = llama_decode(h->context, llama_batch_get_one(&token, 1));
     llama_synchronize(h->context);
@@ -234,6 +235,9 @@ static h2okv_llama *allocate(struct llama_model *model, const struct llama_conte
     h->count_self = cache->count_self != 0;
     h->mean_heads = cache->heads == H2OKV_HEADS_MEAN;
     h->max_threads = most_threads(params);
+    memcpy(h->rope, (const double[H2OKV__N_ROPE]){params->rope_scaling_type, (double)params->rope_freq_base,
+           (double)params->rope_freq_scale, (double)params->yarn_ext_factor, (double)params->yarn_attn_factor,
+           (double)params->yarn_beta_fast, (double)params->yarn_beta_slow, params->yarn_orig_ctx}, sizeof h->rope);
     h->n_layers = (uint32_t)llama_model_n_layer(model);
     h->layer = calloc(h->n_layers, sizeof *h->layer);
     h->most_tokens = o->ubatch > o->sequences ? o->ubatch : o->sequences;

@@ -253,20 +253,15 @@ void h2okv__weigh_queries(h2okv_llama *h)
     }
 }
 
-/* Live cells in rising order, so that K and V are read in long runs; the pass's own come last, in order of position.
- * Tokens have just been admitted to fresh_cell. */
+/* In order of position, the pass's own last: the order that sums over cells have. So what is computed depends on the
+ * tokens alone, not on the cells that llama.cpp chose for them, and a session that is restored into others goes on with
+ * the same bits. The first lane's order serves all. */
 void h2okv__list_live_cells(h2okv_llama *h, const h2okv__sequence *s)
 {
-    uint32_t *live_cell = h->live_cell + (size_t)s->id * h->cells, n = 0;
     h2okv_lane_view lane;
     (void)h2okv_cache_lane(s->cache, 0, &lane);
-    for (uint32_t cell = 0; cell < lane.cells; cell++) {
-        if (lane.pos[cell] >= 0 && lane.pos[cell] < s->next_pos) {
-            live_cell[n++] = cell;
-        }
-    }
-    memcpy(live_cell + n, s->fresh_cell, h->pass_tokens * sizeof *live_cell);
-    h->n_live_cells[s->id] = n + h->pass_tokens;
+    memcpy(h->live_cell + (size_t)s->id * h->cells, lane.order, lane.live * sizeof *lane.order);
+    h->n_live_cells[s->id] = lane.live;
 }
 
 int h2okv__observe_fused(h2okv_llama *h, h2okv__sequence *s)

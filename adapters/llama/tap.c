@@ -133,7 +133,9 @@ static void admit(h2okv_llama *h, const struct ggml_tensor *cell_index)
     }
     for (uint32_t i = 0; i < h->n_pass && h->pass_admitted; i++) {
         read_cells(h, h->pass[i].sequence, i, cell_index);
-        admit_sequence(h, h->pass[i].sequence);
+        if (h->tap_mode == H2OKV__TAP_PASS) {
+            admit_sequence(h, h->pass[i].sequence);
+        }
     }
 }
 
@@ -258,12 +260,27 @@ static bool cancel(h2okv_llama *h, const struct ggml_tensor *node, bool ask)
     return ask;
 }
 
+/* Once the cells are known the next node that is told of, or the first of another part of the graph, ends it. */
+static bool claim(h2okv_llama *h, struct ggml_tensor *node, bool ask)
+{
+    if (ask && node->op == GGML_OP_SET_ROWS) {
+        asked_rows(h, node);
+    }
+    return ask && h->pass_admitted;
+}
+
 bool h2okv__tap(struct ggml_tensor *node, bool ask, void *user)
 {
     h2okv_llama *h = user;
     bool answer = !ask; /* told: go on; asked: no need to tell */
     if (h->tap_mode == H2OKV__TAP_CANCEL) {
         return cancel(h, node, ask);
+    }
+    if (h->tap_mode == H2OKV__TAP_CLAIM) {
+        return claim(h, node, ask);
+    }
+    if (h->tap_mode == H2OKV__TAP_PROBE && ask) {
+        h2okv__learn_weights(h, node);
     }
     if (h->tap_mode == H2OKV__TAP_OFF || (node->op != GGML_OP_SET_ROWS && node->op != GGML_OP_SOFT_MAX &&
                                           node->op != GGML_OP_FLASH_ATTN_EXT)) {

@@ -57,6 +57,7 @@ H2OKV_API const char *h2okv_version(void);
     X(E_NAN, -7, "a weight or mass is NaN or infinite, or a rank is NaN")                                     \
     X(E_UNSUPPORTED, -8, "not supported")                                                         \
     X(E_STOPPED, -9, "stopped by the caller")                                                     \
+    X(E_FILE, -10, "a file cannot be read or written, or is damaged")                             \
     X(E_BROKEN, -100, "engine and cache disagree; the object may only be freed")
 
 enum h2okv_status {
@@ -287,10 +288,16 @@ H2OKV_API int h2okv_cache_save(const h2okv_cache *cache, void *buffer, size_t by
 H2OKV_API int h2okv_cache_restore(h2okv_cache *cache, const void *state, size_t bytes, const uint32_t *cell,
                                   h2okv_error *error);
 
-/* The same checks, but for the cells, and nothing is restored: so an engine knows how many cells to take, and for which
- * of its positions. *live: tokens in each lane; pos, [cells] or NULL: the engine's positions, rising. */
-H2OKV_API int h2okv_cache_check_state(const h2okv_cache *cache, const void *state, size_t bytes, uint32_t *live,
-                                      int32_t *pos, h2okv_error *error);
+/* The same checks, but for the cells, and nothing is restored: so an engine knows how many cells to take, and for
+ * which of its positions. cell: NULL, or gets the [live] cells of then, by rising engine position; room for as many
+ * as the cache has cells. */
+typedef struct h2okv_state_info {
+    uint32_t live;          /* tokens in each lane */
+    uint32_t budget;        /* of then */
+    int32_t oldest, newest; /* the engine's positions of the first and the last cell; -1: none */
+} h2okv_state_info;
+H2OKV_API int h2okv_cache_check_state(const h2okv_cache *cache, const void *state, size_t bytes, h2okv_state_info *info,
+                                      uint32_t *cell, h2okv_error *error);
 
 H2OKV_API uint32_t h2okv_cache_live(const h2okv_cache *cache);
 H2OKV_API void h2okv_cache_get_stats(const h2okv_cache *cache, h2okv_cache_stats *out);

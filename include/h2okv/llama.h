@@ -175,6 +175,31 @@ H2OKV_API void h2okv_llama_set_progress(h2okv_llama *h, h2okv_llama_on_pass on_p
 H2OKV_API int h2okv_llama_trim(h2okv_llama *h, int32_t pos0, uint32_t *n_lost);
 H2OKV_API int h2okv_llama_seq_trim(h2okv_llama *h, uint32_t seq, int32_t pos0, uint32_t *n_lost);
 
+/* Save a sequence to a file: K and V of the cells in use, positions, scores, pins, budgets, options, the model's
+ * identity, the library's version, and a checksum. The file is written beside its place and renamed when it is whole
+ * and on the disk: on any failure the old one stays, and nothing is left behind. It can be read by its owner only, as
+ * it holds a conversation. The sequence is as before. note: bytes of the caller's own that go with it (for a chat:
+ * its turns). Errors: E_FILE (the path cannot be written, or is taken by something that is no file), E_NOMEM,
+ * E_INVALID (seq). */
+H2OKV_API int h2okv_llama_save(h2okv_llama *h, const char *path);
+H2OKV_API int h2okv_llama_seq_save(h2okv_llama *h, uint32_t seq, const char *path, const void *note,
+                                   size_t note_bytes);
+
+/* The sequence of a file, in place of the one there is: afterwards it goes on as the saved one would have, to the
+ * last bit. Not so, but with logits that differ by rounding, when one was fused and the other is not; and in observe
+ * mode when the context has fewer cells than then, as llama.cpp sums up over cells in their order. The context must
+ * have been made with the same model, cache types, lanes, rope parameters and cache options; ubatch, room, sequences,
+ * threads and attention may differ. Logits are not saved: decode one token at least before they are read. The call
+ * needs memory for the whole file meanwhile. *note, when note is not NULL, is the note that was saved, the caller's
+ * to free(). The model is known by its name, sizes, metadata, vocabulary, the weights of its norms and samples of its
+ * embedding; LoRA adapters and control vectors are not looked at. Errors: E_FILE (unreadable, no session, cut,
+ * damaged, of a newer format), E_INVALID (of another model or other options: `error` names the field and both
+ * values), E_NOMEM: the sequence is as before. E_ENGINE: llama.cpp would not take the cells (for instance as an abort
+ * callback said so), and the sequence is empty. */
+H2OKV_API int h2okv_llama_restore(h2okv_llama *h, const char *path);
+H2OKV_API int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void **note,
+                                      size_t *note_bytes);
+
 /* Forget all tokens of the sequence; the next one has position 0. Budget and pins are those of the options again.
  * E_INVALID: no such sequence. */
 H2OKV_API void h2okv_llama_clear(h2okv_llama *h);

@@ -368,15 +368,20 @@ static int read_books(const h2okv_cache *c, books *b, const void *block, size_t 
     return status;
 }
 
-int h2okv_cache_check_state(const h2okv_cache *c, const void *state, size_t bytes, uint32_t *live, int32_t *pos,
-                            h2okv_error *error)
+int h2okv_cache_check_state(const h2okv_cache *c, const void *state, size_t bytes, h2okv_state_info *info,
+                            uint32_t *cell, h2okv_error *error)
 {
     books b;
     int status = read_books(c, &b, state, bytes, error);
     if (status == H2OKV_OK) {
-        *live = b.live;
-        for (uint32_t k = 0; k < b.live && pos != NULL; k++) {
-            pos[k] = engine_at(&b, k).pos;
+        *info = (h2okv_state_info){
+            .live = b.live,
+            .budget = b.budget,
+            .oldest = b.live > 0 ? engine_at(&b, 0).pos : H2OKV__HOLE,
+            .newest = b.live > 0 ? engine_at(&b, b.live - 1).pos : H2OKV__HOLE,
+        };
+        for (uint32_t k = 0; k < b.live && cell != NULL; k++) {
+            cell[k] = engine_at(&b, k).cell;
         }
     }
     return status;

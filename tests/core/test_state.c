@@ -81,8 +81,9 @@ static void test_other_cells(void **state)
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         rig *r = rig_with_a_past(seed), *twin = rig_twin(r);
         rng random = { seed };
-        uint32_t cell[ENGINE_MAX_CELLS], live, n = h2okv_cache_live(r->cache);
+        uint32_t cell[ENGINE_MAX_CELLS], now[ENGINE_MAX_CELLS], then[ENGINE_MAX_CELLS], n = h2okv_cache_live(r->cache);
         int32_t pos[ENGINE_MAX_CELLS], engine_pos[ENGINE_MAX_CELLS];
+        h2okv_state_info info;
         block b = block_save(r->cache);
         h2okv_cache_free(twin->cache);
         twin->created.cells += seed % 2 ? 7 : 0;
@@ -94,13 +95,13 @@ static void test_other_cells(void **state)
         }
         scatter_engine(&twin->engine, cell, &random);
         check_context("seed %u, policy %s", (unsigned)seed, r->options.policy);
-        CHECK_OK(h2okv_cache_check_state(twin->cache, b.data, b.bytes, &live, pos, NULL));
-        CHECK(live == n && h2okv_cache_live(twin->cache) == 0);
-        CHECK(h2okv_cache_engine_cells(r->cache, engine_pos, NULL) == n);
-        CHECK(memcmp(pos, engine_pos, n * sizeof *pos) == 0);
+        CHECK_OK(h2okv_cache_check_state(twin->cache, b.data, b.bytes, &info, now, NULL));
+        CHECK(info.live == n && info.budget == r->oracle.options.budget && h2okv_cache_live(twin->cache) == 0);
+        CHECK(h2okv_cache_engine_cells(r->cache, pos, NULL) == n);
+        CHECK(info.oldest == pos[0] && info.newest == pos[n - 1]);
+        CHECK(h2okv_cache_engine_cells(r->cache, NULL, then) == n && memcmp(now, then, n * sizeof *now) == 0);
         CHECK_OK(h2okv_cache_restore(twin->cache, b.data, b.bytes, cell, NULL));
         CHECK_RIGHT(rig_check(twin));
-        uint32_t now[ENGINE_MAX_CELLS];
         CHECK(h2okv_cache_engine_cells(twin->cache, engine_pos, now) == n);
         CHECK(memcmp(pos, engine_pos, n * sizeof *pos) == 0 && memcmp(now, cell, n * sizeof *now) == 0);
         for (uint32_t i = 0; i < 60; i++) {

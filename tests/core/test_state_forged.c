@@ -113,6 +113,9 @@ static void test_empty(void **state)
     small_admit(used, 7, 9);
     small_idle(used, 1);
     small_evict(used);
+    h2okv_state_info info;
+    CHECK_OK(h2okv_cache_check_state(used, b.data, b.bytes, &info, NULL, NULL));
+    CHECK(info.live == 0 && info.budget == 6 && info.oldest == -1 && info.newest == -1);
     CHECK_OK(h2okv_cache_restore(used, b.data, b.bytes, NULL, NULL));
     CHECK(h2okv_cache_live(used) == 0);
     small_admit(used, 0, 8);
