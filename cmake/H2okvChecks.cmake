@@ -31,9 +31,9 @@ h2okv_check_tree(sanitizers
   COMMAND ${CMAKE_CTEST_COMMAND} --test-dir ${PROJECT_BINARY_DIR}/check/sanitizers
           --output-on-failure --no-tests=error --label-exclude model)
 
-# Where threads share work, the kernels, and the store on top of them, and where they must not share anything, under
-# ThreadSanitizer.
+# Where threads share work, the kernels, the store on top of them and h2okv serve, and where they must not share
+# anything, under ThreadSanitizer.
 h2okv_check_tree(threads
   OPTIONS -DCMAKE_C_COMPILER=clang -DH2OKV_SANITIZE=thread -DCMAKE_BUILD_TYPE=Debug -DH2OKV_TESTS=ON -DH2OKV_LLAMA=off
   COMMAND ${CMAKE_CTEST_COMMAND} --test-dir ${PROJECT_BINARY_DIR}/check/threads
-          --output-on-failure --no-tests=error --tests-regex "^(core\\.threads|kernels\\.threads|store\\.attend)$")
+          --output-on-failure --no-tests=error --tests-regex "^(core\\.threads|kernels\\.threads|cli\\.serve_queue|store\\.attend)$")

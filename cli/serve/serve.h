@@ -55,7 +55,7 @@ typedef struct serve_request {
     uint32_t slot;                 /* SERVE_LOOK */
 } serve_request;
 
-void serve_request_free(serve_request *r);
+void serve_request_free(serve_request *r); /* with all that it points to; all of it from malloc. NULL is allowed */
 
 /* ---- events ------------------------------------------------------------------------------------------- */
 
@@ -131,13 +131,16 @@ serve_job *serve_job_new(serve_request *request, double deadline);
 const serve_request *serve_job_request(const serve_job *job);
 double serve_job_deadline(const serve_job *job);
 
-/* The connection's side. Waits at most `seconds` for an event; NULL: none came. The event is the caller's. */
+/* The connection's side. Waits at most `seconds` for an event; NULL: none came. The event is the caller's. After the
+ * last one (SERVE_DONE, SERVE_FAILED) no more come, and NULL comes at once. */
 serve_event *serve_job_wait(serve_job *job, double seconds);
 void serve_job_leave(serve_job *job); /* the client is gone, or has all; the job must not be touched afterwards */
 
-/* The engine's side. Adding takes over the event, which may be NULL (out of memory: the job then fails with 500). */
+/* The engine's side. Adding takes over the event, which may be NULL (out of memory: the job then fails with 500). What
+ * comes after the last event is thrown away, and so is what nobody reads; a job that is let go without an end fails
+ * with 500. */
 void serve_job_tell(serve_job *job, serve_event *e);
-bool serve_job_left(const serve_job *job); /* nobody reads its events any more */
+bool serve_job_left(serve_job *job);       /* nobody reads its events any more */
 void serve_job_let_go(serve_job *job);     /* after its last event; must not be touched afterwards */
 
 /* ---- the queue (queue.c) ------------------------------------------------------------------------------ */
@@ -148,14 +151,15 @@ serve_queue *serve_queue_new(size_t most); /* jobs that wait, looks not counted;
 void serve_queue_free(serve_queue *q);     /* fails the jobs in it with 503 */
 
 enum serve_put { SERVE_QUEUED, SERVE_FULL, SERVE_STOPPING };
-enum serve_put serve_queue_put(serve_queue *q, serve_job *job); /* the engine's side of the job is the queue's then */
+/* The engine's side of the job is the queue's then, in any case: a job that is refused is let go. */
+enum serve_put serve_queue_put(serve_queue *q, serve_job *job);
 
 /* The engine's thread: the first job that nobody has left, looks first; NULL: none came within `seconds`, or only
  * looks were asked for and there are none. Jobs past their deadline are failed with 504 on the way. */
 serve_job *serve_queue_take(serve_queue *q, double seconds, bool only_looks);
 void serve_queue_stop(serve_queue *q);     /* puts are refused from now on; those that wait are still taken */
-bool serve_queue_stopping(const serve_queue *q);
-size_t serve_queue_length(const serve_queue *q);
+bool serve_queue_stopping(serve_queue *q);
+size_t serve_queue_length(serve_queue *q); /* jobs that wait and that nobody has left, looks not counted */
 
 /* ---- what the engine counts, for /metrics and /health (stats.c) --------------------------------------- */
 
