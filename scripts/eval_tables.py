@@ -18,7 +18,8 @@ def load(paths):
         for row in result["rows"]:
             text = os.path.splitext(os.path.basename(row["options"]["text"]))[0]
             key = (row["policy"], row["guide"] != "off", row["options"]["budget_percent"])
-            of_length = found.setdefault(row["measure"], {}).setdefault(row["options"]["tokens"], {})
+            several = (row["options"].get("questions") or 1) > 1
+            of_length = found.setdefault("session" if several else row["measure"], {}).setdefault(row["options"]["tokens"], {})
             of_length.setdefault(text, {})[key] = row
     return found
 
@@ -61,6 +62,17 @@ def keys_found(rows):
     return f"{round(sum(row['recall'] * row['n'] for row in rows))} of {asked}"
 
 
+def later_keys_found(rows):
+    """Of the questions after a document's first one."""
+    later = [row["n"] - math.ceil(row["n"] / row["options"]["questions"]) for row in rows]
+    return f"{round(sum(row['recall_later'] * n for row, n in zip(rows, later)))} of {sum(later)}"
+
+
+def print_found(lengths, count):
+    for tokens, texts in sorted(lengths.items()):
+        table(tokens, texts, "full cache", lambda row: count([row]), lambda row: count([row]), count, count)
+
+
 def provenance(paths):
     with open(paths[0], encoding="utf-8") as file:
         row = json.load(file)["rows"][-1]
@@ -82,9 +94,10 @@ def main():
               lambda row: f"{row['ppl_ratio']:.3f}", lambda rows: "", mean_ratio)
     if "recall" in found:
         print("Keys found.\n")
-    for tokens, texts in sorted(found.get("recall", {}).items()):
-        table(tokens, texts, "full cache", lambda row: keys_found([row]), lambda row: keys_found([row]), keys_found,
-              keys_found)
+        print_found(found["recall"], keys_found)
+    if "session" in found:
+        print("Of several keys in one document, those found that were asked for after the first.\n")
+        print_found(found["session"], later_keys_found)
 
 
 main()

@@ -5,12 +5,12 @@ set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
-unset MAKEFLAGS MAKELEVEL MFLAGS TEXT EVAL KEYS PPL_TOKENS RECALL_TOKENS OUT
+unset MAKEFLAGS MAKELEVEL MFLAGS TEXT EVAL KEYS PPL_TOKENS RECALL_TOKENS SESSION_TOKENS OUT
 export BOX="$box"
 failures=0
 
 # Logs its arguments; ppl_ratio is 1 + budget % / 1000, doubled for the second text; half of the keys are found,
-# all by a guided row and the full cache. $BOX/broken: prints half of an object and fails.
+# all by a guided row and the full cache; of later questions a quarter. $BOX/broken: prints half of an object and fails.
 cat >"$box/h2okv" <<'END'
 #!/usr/bin/env python3
 import argparse, json, os, sys
@@ -22,7 +22,7 @@ if os.path.exists(f"{box}/broken"):
 p = argparse.ArgumentParser()
 for name in ["eval", "measure"]:
     p.add_argument(name)
-for name in ["-f", "-t", "--tokens", "--policy", "--budget", "--svg", "--guide", "--keys"]:
+for name in ["-f", "-t", "--tokens", "--policy", "--budget", "--svg", "--guide", "--keys", "--questions"]:
     p.add_argument(name)
 p.add_argument("-q", action="store_true")
 p.add_argument("--json", action="store_true")
@@ -33,8 +33,8 @@ def row(policy, percent):
     ratio = (1 + percent / 1000) * (2 if "1861" in o.f and percent else 1)
     return {"measure": o.measure, "policy": policy, "guide": guide if percent else "off", "ppl": 20.0 * ratio,
             "ppl_ratio": ratio, "n": int(o.keys or 1024), "version": "9.9", "model": "m/tiny.gguf", "model_sha256": None,
-            "recall": 1.0 if guide != "off" or not percent else 0.5,
-            "options": {"text": o.f, "tokens": int(o.tokens), "budget_percent": percent or None, "attention": "fused",
+            "recall": 1.0 if guide != "off" or not percent else 0.5, "recall_later": 0.25 if percent else 1.0,
+            "options": {"text": o.f, "tokens": int(o.tokens), "questions": int(o.questions or 1), "budget_percent": percent or None, "attention": "fused",
                         "isa": "scalar"}}
 rows = [row("full", 0)]
 rows += [row(q, float(b.strip("%"))) for q in o.policy.split(",") for b in o.budget.split(",")]
@@ -66,24 +66,29 @@ calls() { # N [PATTERN]
 
 says() { grep -qxF -e "$1" "$box/out" || fail "should say '$1'"; }
 
-title="all of it: four texts, two lengths each"
+title="all of it: four texts, two and three lengths, and sessions of one"
 measure 0 -j2
-calls 24
+calls 36
 calls 8 '^eval ppl .* --policy default,h2o-paper,streaming --budget 20%,10% -t 1 '
-calls 8 '^eval recall .* --keys 40 --policy default --guide auto --budget 20%,10%,5% -t 1 '
-calls 8 '^eval recall .* --keys 40 --policy h2o-paper --guide off --budget 20%,10%,5% -t 1 '
-for name in moby-dick address-1861 address-1905 address-1928; do calls 6 "-f texts/$name.txt "; done
+calls 12 '^eval recall .* --keys 10 --policy default --guide auto --budget 20%,10%,5% -t 1 '
+calls 12 '^eval recall .* --keys 10 --policy h2o-paper --guide off --budget 20% -t 1 '
+calls 4 '^eval recall .* --keys 10 --questions 5 --policy default --guide auto --budget 20%,10%,5% -t 1 '
+for name in moby-dick address-1861 address-1905 address-1928; do calls 9 "-f texts/$name.txt "; done
 for tokens in 2048 4096; do calls 4 "^eval ppl .* --tokens $tokens "; done
-for tokens in 1500 3000; do calls 8 "^eval recall .* --tokens $tokens "; done
-ls "$box/eval" | grep -c '\.svg$' | grep -qx 24 || fail "a chart of each is missing"
+for tokens in 1000 4000; do calls 8 "^eval recall .* --tokens $tokens "; done
+calls 12 "^eval recall .* --tokens 2000 "
+ls "$box/eval" | grep -c '\.svg$' | grep -qx 36 || fail "a chart of each is missing"
 says 'h2okv 9.9, tiny.gguf (SHA-256 unknown), fused, scalar'
 says '| 2,048 tokens | full cache, perplexity | default 20 % | default 10 % | h2o-paper 20 % | h2o-paper 10 % | streaming 20 % | streaming 10 % |'
 says '| moby-dick | 20.00 | 1.020 | 1.010 | 1.020 | 1.010 | 1.020 | 1.010 |'
 says '| address-1861 | 20.00 | 2.040 | 2.020 | 2.040 | 2.020 | 2.040 | 2.020 |'
 says '| all |  | 1.213 | 1.201 | 1.213 | 1.201 | 1.213 | 1.201 |' # times the fourth root of 2
-says '| 3,000 tokens | full cache | default, guided 20 % | default, guided 10 % | default, guided 5 % | h2o-paper 20 % | h2o-paper 10 % | h2o-paper 5 % |'
-says '| address-1928 | 40 of 40 | 40 of 40 | 40 of 40 | 40 of 40 | 20 of 40 | 20 of 40 | 20 of 40 |'
-says '| all | 160 of 160 | 160 of 160 | 160 of 160 | 160 of 160 | 80 of 160 | 80 of 160 | 80 of 160 |'
+says '| 4,000 tokens | full cache | default, guided 20 % | default, guided 10 % | default, guided 5 % | h2o-paper 20 % |'
+says '| address-1928 | 10 of 10 | 10 of 10 | 10 of 10 | 10 of 10 | 5 of 10 |'
+says '| all | 40 of 40 | 40 of 40 | 40 of 40 | 40 of 40 | 20 of 40 |'
+says '| 2,000 tokens | full cache | default, guided 20 % | default, guided 10 % | default, guided 5 % |'
+says '| address-1861 | 8 of 8 | 2 of 8 | 2 of 8 | 2 of 8 |' # ten keys in two documents
+says '| all | 32 of 32 | 8 of 32 | 8 of 32 | 8 of 32 |'
 cmp -s "$box/eval/tables.md" "$box/printed" || fail "tables.md differs from what was printed"
 
 title="what is measured already is not measured again"
@@ -98,9 +103,9 @@ calls 8
 touch -d '-1 minute' "$box/h2okv"
 
 title="one part, other sizes"
-measure 0 EVAL=recall RECALL_TOKENS=1000 KEYS=8
+measure 0 EVAL=recall RECALL_TOKENS=1500 KEYS=8
 calls 8
-calls 8 '^eval recall .* --tokens 1000 --keys 8 '
+calls 8 '^eval recall .* --tokens 1500 --keys 8 '
 ! grep -q erplexity "$box/out" || fail "should not speak of perplexity"
 
 title="a text of one's own, measured each time"
@@ -115,7 +120,7 @@ measure 2 EVAL=ppl PPL_TOKENS=300
 [ -z "$(ls "$box/eval" | grep '^ppl-300.*json')" ] || fail "left $(ls "$box/eval" | grep '^ppl-300')"
 title="an unknown part is named"
 measure 2 EVAL=pll
-grep -q 'EVAL=pll: use ppl, recall' "$box/out" || fail "should name it"
+grep -q 'EVAL=pll: use ppl, recall, session' "$box/out" || fail "should name it"
 
 [ $failures = 0 ] && echo "eval: all as expected"
 [ $failures = 0 ]
