@@ -6,18 +6,20 @@
 static const char *warning(uint32_t budget, uint32_t text)
 {
     stderr_catch();
-    cli_warn_floor("run", "h2o", budget, text);
+    cli_warn_floor("run", "default", budget, text);
     return stderr_caught();
 }
 
 static void so_many_tokens_or_so_much_of_the_text(void **state)
 {
     (void)state;
-    assert_int_equal(cli_floor("h2o", 100), 64);
-    assert_int_equal(cli_floor("h2o", 1299), 64); /* 5 % are 64.95 */
-    assert_int_equal(cli_floor("h2o", 1300), 65);
-    assert_int_equal(cli_floor("no such policy", 20000), 1000);
-    assert_int_equal(cli_floor("h2o", UINT32_MAX), 214748364);
+    assert_int_equal(cli_floor("default", 100), 64);
+    assert_int_equal(cli_floor("default", 1299), 64); /* 5 % are 64.95 */
+    assert_int_equal(cli_floor("default", 1300), 65);
+    assert_int_equal(cli_floor("default", UINT32_MAX), 214748364);
+    assert_int_equal(cli_floor("h2o-paper", 649), 64); /* without decay it takes twice as many */
+    assert_int_equal(cli_floor("h2o-paper", 650), 65);
+    assert_int_equal(cli_floor("no such policy", 20000), 2000);
 }
 
 static void budgets_below_it_are_warned_of(void **state)
