@@ -43,6 +43,27 @@ typedef struct rig {
     float *weights;     /* [batch][heads * group][size], of the last update */
 } rig;
 
+static inline h2okv_shape model_shape(uint32_t batch, uint32_t heads, uint32_t head_dim)
+{
+    h2okv_shape shape;
+    h2okv_shape_init(&shape);
+    shape.batch = batch;
+    shape.heads = heads;
+    shape.head_dim = head_dim;
+    return shape;
+}
+
+static inline h2okv_options model_options(uint32_t recent, uint32_t heavy)
+{
+    h2okv_options options;
+    h2okv_options_init(&options);
+    options.sinks = 0; /* the model knows no presets */
+    options.decay = 1.0;
+    options.recent = recent;
+    options.budget = recent + heavy;
+    return options;
+}
+
 static inline void *rig_array(size_t count, size_t size)
 {
     void *memory = calloc(count, size);

@@ -13,25 +13,11 @@
 
 static h2okv_shape make_shape(uint32_t heads, uint32_t group, uint32_t head_dim, uint32_t max_pass)
 {
-    h2okv_shape shape;
-    h2okv_shape_init(&shape);
-    shape.heads = heads;
+    h2okv_shape shape = model_shape(1, heads, head_dim);
     shape.group = group;
-    shape.head_dim = head_dim;
     shape.max_pass = max_pass;
     shape.lane_per_head = 1;
     return shape;
-}
-
-static h2okv_options make_options(uint32_t recent, uint32_t heavy)
-{
-    h2okv_options options;
-    h2okv_options_init(&options);
-    options.sinks = 0; /* the model knows no presets */
-    options.decay = 1.0;
-    options.recent = recent;
-    options.budget = recent + heavy;
-    return options;
 }
 
 /* ---- Random passes ------------------------------------------------------------------------------------ */
@@ -58,7 +44,7 @@ static h2okv_options random_options(rng *r, const h2okv_shape *shape)
 {
     static const char *const policies[] = {"h2o", "h2o", "h2o", "h2o", "window", "full"};
     static const double decays[] = {1.0, 1.0, 0.98, 0.7};
-    h2okv_options options = make_options(rng_below(r, 8), rng_range(r, 1, 8));
+    h2okv_options options = model_options(rng_below(r, 8), rng_range(r, 1, 8));
     uint32_t recent = options.recent > 0 ? options.recent : 1;
     options.policy = policies[rng_below(r, 6)];
     options.decay = decays[rng_below(r, 4)];
@@ -119,7 +105,7 @@ static void short_trims_equal_the_model(void **state)
         rng choice = {seed};
         rig r;
         h2okv_shape shape = make_shape(2, 2, 32, 3);
-        h2okv_options options = make_options(6, 5);
+        h2okv_options options = model_options(6, 5);
         rig_open(&r, &shape, &options, seed);
         r.score_error = ATTEND_ERROR;
         for (uint32_t round = 0; round < 12; round++) {
@@ -154,7 +140,7 @@ static void scores_by_hand(void **state)
     (void)state;
     for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         h2okv_shape shape = make_shape(1, 2, 32, 3);
-        h2okv_options options = make_options(2, 2);
+        h2okv_options options = model_options(2, 2);
         h2okv_store *store;
         float q[3 * 2 * 32] = {0}, out[3 * 2 * 32], key[3 * 32], value[3 * 32];
         double score[3];
@@ -184,7 +170,7 @@ static void heavy_hitter_by_hand(void **state)
 {
     (void)state;
     h2okv_shape shape = make_shape(1, 1, 32, 1);
-    h2okv_options options = make_options(2, 1);
+    h2okv_options options = model_options(2, 1);
     h2okv_store *store;
     int32_t pos[3];
     CHECK_OK(h2okv_store_create(&store, &shape, &options, NULL));
@@ -212,7 +198,7 @@ enum { CHUNK_TOKENS = 60 };
 static void run_chunks(uint32_t n, double decay, float *out, double *score)
 {
     h2okv_shape shape = make_shape(2, 2, 64, n);
-    h2okv_options options = make_options(30, 30);
+    h2okv_options options = model_options(30, 30);
     options.decay = decay;
     rig r;
     rig_open(&r, &shape, &options, 17);
@@ -285,7 +271,7 @@ static void threads_change_nothing(void **state)
 {
     rig r[3];
     h2okv_shape shape = make_shape(3, 3, 64, 20);
-    h2okv_options options = make_options(20, 20);
+    h2okv_options options = model_options(20, 20);
     attend_count count = {0, 0};
     (void)state;
     shape.batch = 2;
@@ -323,7 +309,7 @@ static void trim_in_the_middle_of_a_pass(void **state)
 {
     rig r;
     h2okv_shape shape = make_shape(2, 1, 32, 4);
-    h2okv_options options = make_options(8, 8);
+    h2okv_options options = model_options(8, 8);
     attend_count count = {0, 0};
     (void)state;
     shape.layers = 3;
@@ -353,7 +339,7 @@ static void clear_forgets_an_append(void **state)
 {
     rig r;
     h2okv_shape shape = make_shape(2, 1, 32, 4);
-    h2okv_options options = make_options(3, 3);
+    h2okv_options options = model_options(3, 3);
     attend_count count = {0, 0};
     (void)state;
     rig_open(&r, &shape, &options, 6);

@@ -4,27 +4,6 @@
  */
 #include "store/model.h"
 
-static h2okv_shape make_shape(uint32_t batch, uint32_t heads, uint32_t head_dim)
-{
-    h2okv_shape shape;
-    h2okv_shape_init(&shape);
-    shape.batch = batch;
-    shape.heads = heads;
-    shape.head_dim = head_dim;
-    return shape;
-}
-
-static h2okv_options make_options(uint32_t recent, uint32_t heavy)
-{
-    h2okv_options options;
-    h2okv_options_init(&options);
-    options.sinks = 0; /* the model knows no presets */
-    options.decay = 1.0;
-    options.recent = recent;
-    options.budget = recent + heavy;
-    return options;
-}
-
 /* A token whose key is its position, with weights for those before it. */
 static void put(h2okv_store *store, const float *weights)
 {
@@ -51,8 +30,8 @@ static void fault_2_order_is_time_not_score(void **state)
     (void)state;
     const float none[4] = {0}, weights[4] = {3, 9, 1, 7}, more[5] = {0};
     const int32_t all[5] = {0, 1, 2, 3, 4}, kept[5] = {0, 1, 3, 4, 5};
-    h2okv_shape shape = make_shape(1, 1, 1);
-    h2okv_options options = make_options(2, 3);
+    h2okv_shape shape = model_shape(1, 1, 1);
+    h2okv_options options = model_options(2, 3);
     h2okv_store *store;
     CHECK_OK(h2okv_store_create(&store, &shape, &options, NULL));
     for (uint32_t i = 0; i < 4; i++) {
@@ -70,8 +49,8 @@ static void fault_15_scores_are_double(void **state)
 {
     (void)state;
     const float large = 0x1p21f, small = 0.124f, tenth = 0.1f;
-    h2okv_shape shape = make_shape(1, 1, 1);
-    h2okv_options options = make_options(1, 1);
+    h2okv_shape shape = model_shape(1, 1, 1);
+    h2okv_options options = model_options(1, 1);
     h2okv_store *store;
     double score[2], expected = 0x1p21 + (double)small;
     float weights[2] = {large, 0};
@@ -121,10 +100,10 @@ static void compare_with_alone(const h2okv_shape *shape, const h2okv_options *op
 static void fault_22_sequences_are_independent(void **state)
 {
     (void)state;
-    h2okv_options options = make_options(3, 4);
+    h2okv_options options = model_options(3, 4);
     options.decay = 0.97;
     for (uint32_t i = 0; i < 6; i++) {
-        h2okv_shape shape = make_shape(3, 2, 4);
+        h2okv_shape shape = model_shape(3, 2, 4);
         shape.group = 2;
         shape.lane_per_head = i / 3;
         compare_with_alone(&shape, &options, i % 3);
@@ -135,8 +114,8 @@ static void fault_22_sequences_are_independent(void **state)
 static void fault_24_scores_keep_their_type(void **state)
 {
     (void)state;
-    h2okv_shape shape = make_shape(1, 1, 1);
-    h2okv_options options = make_options(4, 4);
+    h2okv_shape shape = model_shape(1, 1, 1);
+    h2okv_options options = model_options(4, 4);
     h2okv_store *store;
     double score[8];
     const float large[1] = {0x1p30f}, small[2] = {0x1p-20f, 0};
@@ -163,8 +142,8 @@ static void fault_29_never_over_budget(void **state)
 {
     (void)state;
     rig r;
-    h2okv_shape shape = make_shape(2, 2, 4);
-    h2okv_options options = make_options(8, 8);
+    h2okv_shape shape = model_shape(2, 2, 4);
+    h2okv_options options = model_options(8, 8);
     shape.lane_per_head = 1;
     rig_open(&r, &shape, &options, 29);
     for (uint32_t step = 0; step < 3 * 16; step++) {
@@ -180,8 +159,8 @@ static void fault_32_spare_cells_change_nothing(void **state)
 {
     (void)state;
     rig tight, padded;
-    h2okv_shape shape = make_shape(1, 2, 4);
-    h2okv_options options = make_options(2, 2), wide = options;
+    h2okv_shape shape = model_shape(1, 2, 4);
+    h2okv_options options = model_options(2, 2), wide = options;
     wide.cells = 256;
     rig_open(&tight, &shape, &options, 32);
     rig_open(&padded, &shape, &wide, 32);
@@ -200,8 +179,8 @@ static void fault_39_next_position_is_tokens_seen(void **state)
 {
     (void)state;
     rig r;
-    h2okv_shape shape = make_shape(1, 1, 2);
-    h2okv_options options = make_options(4, 2);
+    h2okv_shape shape = model_shape(1, 1, 2);
+    h2okv_options options = model_options(4, 2);
     rig_open(&r, &shape, &options, 39);
     for (int32_t step = 0; step < 10; step++) {
         CHECK(h2okv_store_next_pos(r.store, 0) == step);
@@ -222,8 +201,8 @@ static void empty_trims_change_nothing(void **state)
 {
     (void)state;
     rig plain, trimmed;
-    h2okv_shape shape = make_shape(1, 2, 4);
-    h2okv_options options = make_options(1, 7);
+    h2okv_shape shape = model_shape(1, 2, 4);
+    h2okv_options options = model_options(1, 7);
     options.grace = 5;
     rig_open(&plain, &shape, &options, 8);
     rig_open(&trimmed, &shape, &options, 8);
@@ -263,8 +242,8 @@ static shown run_text(rig *r, uint64_t text)
 
 static void open_for_texts(rig *r)
 {
-    h2okv_shape shape = make_shape(2, 2, 4);
-    h2okv_options options = make_options(3, 5);
+    h2okv_shape shape = model_shape(2, 2, 4);
+    h2okv_options options = model_options(3, 5);
     shape.layers = 2;
     shape.lane_per_head = 1;
     options.grace = 3;

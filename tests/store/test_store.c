@@ -8,33 +8,12 @@
 
 #include "store/store.h"
 
-static h2okv_shape make_shape(uint32_t batch, uint32_t heads, uint32_t head_dim)
-{
-    h2okv_shape shape;
-    h2okv_shape_init(&shape);
-    shape.batch = batch;
-    shape.heads = heads;
-    shape.head_dim = head_dim;
-    return shape;
-}
-
-static h2okv_options make_options(uint32_t recent, uint32_t heavy)
-{
-    h2okv_options options;
-    h2okv_options_init(&options);
-    options.sinks = 0; /* the model knows no presets */
-    options.decay = 1.0;
-    options.recent = recent;
-    options.budget = recent + heavy;
-    return options;
-}
-
 /* ---- Random runs -------------------------------------------------------------------------------------- */
 
 static h2okv_shape random_shape(rng *r)
 {
     static const uint32_t dims[] = {1, 3, 8, 32, 64};
-    h2okv_shape shape = make_shape(rng_range(r, 1, 4), rng_range(r, 1, 3), dims[rng_below(r, 5)]);
+    h2okv_shape shape = model_shape(rng_range(r, 1, 4), rng_range(r, 1, 3), dims[rng_below(r, 5)]);
     uint32_t types = shape.head_dim % 32 == 0 ? 4 : 3;
     shape.layers = rng_range(r, 1, 2);
     shape.group = rng_range(r, 1, 3);
@@ -48,7 +27,7 @@ static h2okv_options random_options(rng *r)
 {
     static const char *const policies[] = {"h2o", "h2o", "h2o", "window", "full"};
     static const double decays[] = {1.0, 1.0, 0.98, 0.5};
-    h2okv_options options = make_options(rng_below(r, 8), rng_range(r, 1, 8));
+    h2okv_options options = model_options(rng_below(r, 8), rng_range(r, 1, 8));
     uint32_t recent = options.recent > 0 ? options.recent : 1;
     options.policy = policies[rng_below(r, 5)];
     options.decay = decays[rng_below(r, 4)];
@@ -96,7 +75,7 @@ static void short_trims_equal_the_model(void **state)
         rng choice = {seed};
         rig r;
         h2okv_shape shape = random_shape(&choice);
-        h2okv_options options = make_options(6, 5);
+        h2okv_options options = model_options(6, 5);
         shape.layers = 1;
         rig_open(&r, &shape, &options, seed);
         for (uint32_t step = 0; step < 12; step++) {
@@ -118,8 +97,8 @@ static void long_trims_leave_right_rows(void **state)
     (void)state;
     for (int32_t cut = 0; cut <= 30; cut++) {
         rig r;
-        h2okv_shape shape = make_shape(3, 2, 8);
-        h2okv_options options = make_options(4, 6);
+        h2okv_shape shape = model_shape(3, 2, 8);
+        h2okv_options options = model_options(4, 6);
         int32_t pos[20];
         shape.lane_per_head = 1;
         rig_open(&r, &shape, &options, 5);
@@ -159,8 +138,8 @@ static void random_policy_keeps_true_rows(void **state)
 {
     (void)state;
     rig r;
-    h2okv_shape shape = make_shape(2, 2, 8);
-    h2okv_options options = make_options(3, 5);
+    h2okv_shape shape = model_shape(2, 2, 8);
+    h2okv_options options = model_options(3, 5);
     int32_t pos[16];
     float keys[2 * 8 * 8];
     options.policy = "random";
@@ -202,8 +181,8 @@ static void worked_example(void **state)
     const float rows[5][4] = {{0}, {0}, {0}, {0}, {3.8f, 0.4f, 2.1f, 0.3f}};
     const double scores[4] = {3.8, 2.1, 0.3, 0.0};
     const int32_t kept[4] = {0, 2, 3, 4};
-    h2okv_shape shape = make_shape(1, 1, 2);
-    h2okv_options options = make_options(2, 2);
+    h2okv_shape shape = model_shape(1, 1, 2);
+    h2okv_options options = model_options(2, 2);
     h2okv_store *store;
     double score[4];
     float keys[8];
@@ -243,8 +222,8 @@ static void demonstration_of_50_tokens(void **state)
     const int32_t kept[16] = {0, 1, 2, 3, 4, 5, 6, 10, 42, 43, 44, 45, 46, 47, 48, 49};
     for (uint64_t seed = 1; seed <= 20; seed++) {
         rng r = {seed};
-        h2okv_shape shape = make_shape(1, 8, 64);
-        h2okv_options options = make_options(8, 8);
+        h2okv_shape shape = model_shape(1, 8, 64);
+        h2okv_options options = model_options(8, 8);
         h2okv_store *store;
         float key[512] = {0}, weights[8 * 16];
         int32_t pos[16];
@@ -268,8 +247,8 @@ static void copies_have_the_stated_shapes(void **state)
     (void)state;
     for (uint32_t lane_per_head = 0; lane_per_head < 2; lane_per_head++) {
         rig r;
-        h2okv_shape shape = make_shape(2, 3, 5);
-        h2okv_options options = make_options(2, 2);
+        h2okv_shape shape = model_shape(2, 3, 5);
+        h2okv_options options = model_options(2, 2);
         shape.lane_per_head = lane_per_head;
         rig_open(&r, &shape, &options, 9);
         for (uint32_t step = 0; step < 7; step++) {
@@ -301,8 +280,8 @@ static void rows_of_a_head_lie_in_a_run(void **state)
 {
     (void)state;
     rig r;
-    h2okv_shape shape = make_shape(2, 3, 5);
-    h2okv_options options = make_options(2, 2);
+    h2okv_shape shape = model_shape(2, 3, 5);
+    h2okv_options options = model_options(2, 2);
     shape.layers = 2;
     rig_open(&r, &shape, &options, 2);
     for (uint32_t step = 0; step < 4; step++) {
@@ -343,8 +322,8 @@ static void events_name_the_lane_among_all(void **state)
     (void)state;
     heard h = {{0}, {0}, {0}, {0}};
     rig r;
-    h2okv_shape shape = make_shape(2, 2, 1);
-    h2okv_options options = make_options(2, 1);
+    h2okv_shape shape = model_shape(2, 2, 1);
+    h2okv_options options = model_options(2, 1);
     shape.layers = 2;
     shape.lane_per_head = 1;
     options.on_event = hear;

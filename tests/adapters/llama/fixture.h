@@ -35,9 +35,6 @@ h2okv_llama *fixture_adapter(const h2okv_options *cache, uint32_t lanes, uint32_
 /* Plain llama.cpp without flash attention, with as many cells and the same ubatch. */
 struct llama_context *fixture_plain(uint32_t cells, uint32_t ubatch);
 
-/* Decode one batch of n tokens from position pos0 on; all logits or the last token's. */
-void fixture_plain_decode(struct llama_context *context, const llama_token *token, int32_t pos0, uint32_t n);
-
 /* Cache options with a policy, a budget and `recent`. */
 h2okv_options fixture_options(const char *policy, uint32_t budget, uint32_t recent);
 

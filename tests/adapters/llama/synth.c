@@ -324,21 +324,6 @@ struct llama_context *synth_plain(struct llama_model *model, struct llama_contex
     return context;
 }
 
-void synth_plain_decode(struct llama_context *context, const llama_token *token, int32_t pos0, uint32_t n)
-{
-    struct llama_batch batch = llama_batch_init((int32_t)n, 0, 1);
-    batch.n_tokens = (int32_t)n;
-    for (uint32_t i = 0; i < n; i++) {
-        batch.token[i] = token[i];
-        batch.pos[i] = pos0 + (int32_t)i;
-        batch.n_seq_id[i] = 1;
-        batch.seq_id[i][0] = 0;
-        batch.logits[i] = i + 1 == n;
-    }
-    assert_int_equal(llama_decode(context, batch), 0);
-    llama_batch_free(batch);
-}
-
 h2okv_options synth_cache_options(uint32_t budget, uint32_t recent)
 {
     h2okv_options options;

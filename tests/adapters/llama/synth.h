@@ -62,7 +62,6 @@ void synth_text(llama_token *out, uint32_t n, uint64_t seed);
 /* One thread, no flash attention, `cells` cells. */
 struct llama_context_params synth_params(uint32_t cells, uint32_t ubatch);
 struct llama_context *synth_plain(struct llama_model *model, struct llama_context_params params);
-void synth_plain_decode(struct llama_context *context, const llama_token *token, int32_t pos0, uint32_t n);
 
 h2okv_options synth_cache_options(uint32_t budget, uint32_t recent);
 h2okv_llama *synth_adapter(struct llama_model *model, const h2okv_options *cache, uint32_t lanes, uint32_t ubatch);

@@ -39,15 +39,6 @@ static h2okv_llama *make(void)
     return synth_adapter(model, &cache, H2OKV_LANES_HEAD, UBATCH);
 }
 
-static void assert_failed(const h2okv_llama *h, int status, int expected, const char *field, const char *part)
-{
-    const h2okv_error *error = h2okv_llama_last_error(h);
-    if (status != expected || error->status != expected || strcmp(error->field, field) != 0 ||
-        strstr(error->text, part) == NULL) {
-        fail_msg("status %d (%d expected), field \"%s\", text \"%s\"", status, expected, error->field, error->text);
-    }
-}
-
 /* ---- Options ---- */
 
 typedef struct wrong_options {
@@ -210,13 +201,13 @@ static void test_decode_arguments(void **state)
     llama_token wrong[10];
     memcpy(wrong, text, sizeof wrong);
     assert_int_equal(h2okv_llama_decode(h, text, 40), H2OKV_OK);
-    assert_failed(h, h2okv_llama_decode(h, text, 0), H2OKV_E_INVALID, "n", "n is 0");
-    assert_failed(h, h2okv_llama_decode(h, text, UINT32_MAX), H2OKV_E_INVALID, "n", "4294967295");
-    assert_failed(h, h2okv_llama_decode(h, text, (uint32_t)INT32_MAX - 40), H2OKV_E_INVALID, "n", "end before");
+    synth_assert_failed(h, h2okv_llama_decode(h, text, 0), H2OKV_E_INVALID, "n", "n is 0");
+    synth_assert_failed(h, h2okv_llama_decode(h, text, UINT32_MAX), H2OKV_E_INVALID, "n", "4294967295");
+    synth_assert_failed(h, h2okv_llama_decode(h, text, (uint32_t)INT32_MAX - 40), H2OKV_E_INVALID, "n", "end before");
     wrong[9] = -1;
-    assert_failed(h, h2okv_llama_decode(h, wrong, 10), H2OKV_E_INVALID, "tokens", "token 9 is -1");
+    synth_assert_failed(h, h2okv_llama_decode(h, wrong, 10), H2OKV_E_INVALID, "tokens", "token 9 is -1");
     wrong[9] = SYNTH_VOCAB;
-    assert_failed(h, h2okv_llama_decode(h, wrong, 10), H2OKV_E_INVALID, "tokens", "token 9 is 97");
+    synth_assert_failed(h, h2okv_llama_decode(h, wrong, 10), H2OKV_E_INVALID, "tokens", "token 9 is 97");
     assert_int_equal(h2okv_llama_next_pos(h), 40);
     wrong[9] = SYNTH_VOCAB - 1;
     assert_int_equal(h2okv_llama_decode(h, wrong, 10), H2OKV_OK);
@@ -233,13 +224,13 @@ static void test_trim_bounds(void **state)
     h2okv_llama *h = make(), *other = make();
     uint32_t lost = 77;
     assert_int_equal(h2okv_llama_trim(h, 0, NULL), H2OKV_OK);
-    assert_failed(h, h2okv_llama_trim(h, 1, NULL), H2OKV_E_INVALID, "pos0", "pos0 is 1");
+    synth_assert_failed(h, h2okv_llama_trim(h, 1, NULL), H2OKV_E_INVALID, "pos0", "pos0 is 1");
     assert_int_equal(h2okv_llama_decode(h, text, 60), H2OKV_OK);
     assert_int_equal(h2okv_llama_decode(other, text, 60), H2OKV_OK);
-    assert_failed(h, h2okv_llama_trim(h, -1, &lost), H2OKV_E_INVALID, "pos0", "pos0 is -1");
-    assert_failed(h, h2okv_llama_trim(h, 61, &lost), H2OKV_E_INVALID, "pos0", "pos0 is 61");
-    assert_failed(h, h2okv_llama_trim(h, INT32_MAX, &lost), H2OKV_E_INVALID, "pos0", "2147483647");
-    assert_failed(h, h2okv_llama_trim(h, 60 - RECENT - 1, NULL), H2OKV_E_UNSUPPORTED, "pos0", "8 recent");
+    synth_assert_failed(h, h2okv_llama_trim(h, -1, &lost), H2OKV_E_INVALID, "pos0", "pos0 is -1");
+    synth_assert_failed(h, h2okv_llama_trim(h, 61, &lost), H2OKV_E_INVALID, "pos0", "pos0 is 61");
+    synth_assert_failed(h, h2okv_llama_trim(h, INT32_MAX, &lost), H2OKV_E_INVALID, "pos0", "2147483647");
+    synth_assert_failed(h, h2okv_llama_trim(h, 60 - RECENT - 1, NULL), H2OKV_E_UNSUPPORTED, "pos0", "8 recent");
     assert_int_equal(h2okv_llama_trim(h, 60, &lost), H2OKV_OK);
     assert_int_equal(lost, 0);
     assert_true(synth_same_books(h, other));
@@ -284,7 +275,7 @@ static void test_progress_stops_and_goes_on(void **state)
         h2okv_llama *h = make();
         p = (progress){.stop_at = stop};
         h2okv_llama_set_progress(h, on_pass, &p);
-        assert_failed(h, h2okv_llama_decode(h, text, N - 3), H2OKV_E_STOPPED, "progress", "stopped after");
+        synth_assert_failed(h, h2okv_llama_decode(h, text, N - 3), H2OKV_E_STOPPED, "progress", "stopped after");
         uint32_t done = (stop + UBATCH - 1) / UBATCH * UBATCH;
         assert_int_equal(h2okv_llama_next_pos(h), done);
         synth_assert_books_match_engine(h);

@@ -2,6 +2,7 @@
  * test_failures.c - passes that fail half way (aborted, NaN, a policy's fault, no cell left), and a context used
  * behind the adapter's back. The handle must be as before the pass, or broken for good, never between.
  */
+#include "plain.h"
 #include "synth.h"
 
 #include <math.h>
@@ -35,15 +36,6 @@ static h2okv_llama *make(void)
 {
     h2okv_options cache = synth_cache_options(BUDGET, RECENT);
     return synth_adapter(model, &cache, H2OKV_LANES_HEAD, UBATCH);
-}
-
-static void assert_failed(const h2okv_llama *h, int status, int expected, const char *field, const char *part)
-{
-    const h2okv_error *error = h2okv_llama_last_error(h);
-    if (status != expected || error->status != expected || strcmp(error->field, field) != 0 ||
-        strstr(error->text, part) == NULL) {
-        fail_msg("status %d (%d expected), field \"%s\", text \"%s\"", status, expected, error->field, error->text);
-    }
 }
 
 /* ---- Passes that fail ---- */
@@ -90,7 +82,7 @@ static void test_aborted_passes_leave_nothing(void **state)
         a = (aborter){.at = 1 + (pass * 7919) % calls};
         int status = h2okv_llama_decode(h, text + done, UBATCH);
         if (status != H2OKV_OK) { /* the last nodes of a piece of the graph cannot be aborted any more */
-            assert_failed(h, status, H2OKV_E_ENGINE, "decode", "failed to decode 8 tokens");
+            synth_assert_failed(h, status, H2OKV_E_ENGINE, "decode", "failed to decode 8 tokens");
             aborted++;
             assert_int_equal(h2okv_llama_next_pos(h), done);
             synth_assert_books_match_engine(h);
@@ -147,7 +139,7 @@ static void test_nan_pass_leaves_nothing(void **state)
     bad[2] = SYNTH_NAN_TOKEN;
     for (uint32_t done = 0; done < 100; done++) {
         if (done % 9 == 1) {
-            assert_failed(h, h2okv_llama_decode(h, bad, UBATCH), H2OKV_E_NAN, "weights", "NaN");
+            synth_assert_failed(h, h2okv_llama_decode(h, bad, UBATCH), H2OKV_E_NAN, "weights", "NaN");
             assert_int_equal(h2okv_llama_next_pos(h), done);
             synth_assert_books_match_engine(h);
             assert_nearly_same_books(h, straight);
@@ -171,7 +163,7 @@ static void test_a_model_full_of_nan(void **state)
     h2okv_options cache = synth_cache_options(BUDGET, RECENT);
     h2okv_llama *h = synth_adapter(nan_model, &cache, H2OKV_LANES_HEAD, UBATCH);
     for (int i = 0; i < 3; i++) {
-        assert_failed(h, h2okv_llama_decode(h, text, N), H2OKV_E_NAN, "weights", "NaN");
+        synth_assert_failed(h, h2okv_llama_decode(h, text, N), H2OKV_E_NAN, "weights", "NaN");
         assert_int_equal(h2okv_llama_next_pos(h), 0);
         synth_assert_books_match_engine(h);
         h2okv_llama_clear(h);
@@ -203,7 +195,7 @@ static void test_a_policy_that_fails(void **state)
     for (uint32_t done = 0; done < N; done += UBATCH) {
         rank_is_nan = done >= BUDGET;
         if (rank_is_nan) {
-            assert_failed(h, h2okv_llama_decode(h, text + done, UBATCH), H2OKV_E_NAN, "plan", "NaN");
+            synth_assert_failed(h, h2okv_llama_decode(h, text + done, UBATCH), H2OKV_E_NAN, "plan", "NaN");
             assert_int_equal(h2okv_llama_next_pos(h), done);
             synth_assert_books_match_engine(h);
             assert_nearly_same_books(h, straight);
@@ -227,7 +219,7 @@ static void test_a_full_cache(void **state)
     h2okv_llama *h = synth_adapter(model, &cache, H2OKV_LANES_HEAD, UBATCH);
     llama_token much[CELLS + UBATCH];
     synth_text(much, CELLS + UBATCH, 3);
-    assert_failed(h, h2okv_llama_decode(h, much, CELLS + UBATCH), H2OKV_E_ENGINE, "decode", "at position 256");
+    synth_assert_failed(h, h2okv_llama_decode(h, much, CELLS + UBATCH), H2OKV_E_ENGINE, "decode", "at position 256");
     assert_int_equal(h2okv_llama_next_pos(h), CELLS);
     synth_assert_books_match_engine(h);
     assert_int_equal(h2okv_llama_decode(h, much, 1), H2OKV_E_ENGINE);
@@ -246,7 +238,7 @@ static void meddle(struct llama_context *context, int how)
     case 0: llama_memory_seq_rm(memory, 0, 57, -1); break; /* the newest */
     case 1: llama_memory_seq_rm(memory, 0, 0, 40); break;  /* the oldest */
     case 2: llama_memory_clear(memory, false); break;
-    case 3: synth_plain_decode(context, text, 60, 1); break;
+    case 3: plain_decode(context, text, 60, 1); break;
     case 4: llama_memory_seq_add(memory, 0, 0, -1, 5); break;
     default: llama_memory_seq_rm(memory, 0, 45, 50); break; /* some in the middle */
     }
@@ -266,8 +258,8 @@ static void test_fault_54_meddling_is_noticed(void **state)
                 fail_msg("way %d: status %d, %s", how, status, h2okv_llama_last_error(h)->text);
             }
             for (int again = 0; again < 2; again++) {
-                assert_failed(h, h2okv_llama_decode(h, text, 1), H2OKV_E_BROKEN, "handle", "free");
-                assert_failed(h, h2okv_llama_trim(h, 0, NULL), H2OKV_E_BROKEN, "handle", "free");
+                synth_assert_failed(h, h2okv_llama_decode(h, text, 1), H2OKV_E_BROKEN, "handle", "free");
+                synth_assert_failed(h, h2okv_llama_trim(h, 0, NULL), H2OKV_E_BROKEN, "handle", "free");
                 h2okv_llama_clear(h); /* does not mend it */
             }
             h2okv_llama_free(h);

@@ -1,5 +1,6 @@
 /* test_faults.c - faults that such systems have shipped, each with the values that are right; on tiny models. */
 #define _POSIX_C_SOURCE 200809L /* pthread_barrier_t */
+#include "plain.h"
 #include "synth.h"
 #include "watched.h"
 
@@ -231,7 +232,7 @@ static void test_fault_41_old_keys_keep_their_rotation(void **state)
     uint32_t old = 0;
     for (uint32_t done = 0; done < N; done += UBATCH) {
         assert_int_equal(h2okv_llama_decode(h, text + done, UBATCH), H2OKV_OK);
-        synth_plain_decode(full.context, text + done, (int32_t)done, UBATCH);
+        plain_decode(full.context, text + done, (int32_t)done, UBATCH);
     }
     for (uint32_t lane = 0; lane < LANES; lane++) {
         lane_books b = books(h, lane);
@@ -398,7 +399,7 @@ static void test_one_lane_equals_plain_with_the_same_removals(void **state)
     for (uint32_t done = 0, n; done < N; done += n) {
         n = done < 104 ? UBATCH : 1;
         assert_int_equal(h2okv_llama_decode(h, text + done, n), H2OKV_OK);
-        synth_plain_decode(beside, text + done, (int32_t)done, n);
+        plain_decode(beside, text + done, (int32_t)done, n);
         assert_true(synth_logits_differ(h2okv_llama_context(h), beside) < 1e-3);
         uint32_t live = h2okv_cache_kept(h2okv_llama_cache(h), 0, kept, NULL, NULL);
         for (uint32_t i = 0, pos = 0; i < live; pos = (uint32_t)kept[i] + 1, i++) {

@@ -3,6 +3,7 @@
  * the text never reaches, and a pure window, which llama.cpp can do by itself.
  */
 #include "fixture.h"
+#include "plain.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static void compare_with_plain(h2okv_llama *h, uint32_t prompt, uint32_t generat
             next[0] = argmax(ours);
         }
         assert_int_equal(h2okv_llama_decode(h, next, n), H2OKV_OK);
-        fixture_plain_decode(plain, next, (int32_t)pos, n);
+        plain_decode(plain, next, (int32_t)pos, n);
         fixture_assert_same_logits(ours, plain, "against plain llama.cpp", (int32_t)(pos + n - 1));
         if (window > 0 && pos + n > window) {
             assert_true(llama_memory_seq_rm(llama_get_memory(plain), 0, 0, (int32_t)(pos + n - window)));

@@ -11,6 +11,7 @@
  * This works because the models are `still` (synth.h): eviction changes nothing of any layer's queries and keys,
  * so that plain llama.cpp's numbers restricted to a lane's tokens are the exact ones.
  */
+#include "plain.h"
 #include "synth.h"
 #include "watched.h"
 
@@ -269,7 +270,7 @@ static void plain_pass(run *r, const llama_token *token, uint32_t n)
 {
     int32_t pos[WATCHED_MOST_PASS];
     r->expected.pass_pos0 = h2okv_llama_next_pos(r->h);
-    synth_plain_decode(r->plain.context, token, r->expected.pass_pos0, n);
+    plain_decode(r->plain.context, token, r->expected.pass_pos0, n);
     for (uint32_t i = 0; i < n; i++) {
         pos[i] = r->expected.pass_pos0 + (int32_t)i;
     }
