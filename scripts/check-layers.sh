@@ -16,7 +16,7 @@ policies       : include-advanced c
 core           : base kernels include include-advanced c
 store          : base kernels include include-advanced c
 adapters       : include include-advanced include-llama engine c posix
-cli            : include include-advanced include-llama jansson c posix
+cli            : include include-advanced include-llama jansson microhttpd c posix
 examples       : include include-advanced include-llama c posix
 bench          : include include-advanced include-llama base kernels engine c posix
 oracle         : c
@@ -54,6 +54,7 @@ function layer_of_system(name) {
     if (name ~ /^(immintrin|arm_neon|arm_sve|cpuid)\.h$/) return "isa"
     if (name ~ /^(assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|threads|time|uchar|wchar|wctype)\.h$/) return "c"
     if (name == "jansson.h") return "jansson"
+    if (name == "microhttpd.h") return "microhttpd"
     return "posix"
 }
 

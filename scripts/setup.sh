@@ -50,6 +50,7 @@ look() {
     need pkg-config pkg-config --version
     need libjansson-dev pkg-config --exists jansson
     [ "$llama" = off ] || need libedit-dev pkg-config --exists libedit # h2okv chat
+    [ "$llama" = off ] || need libmicrohttpd-dev pkg-config --exists libmicrohttpd # h2okv serve
     if wants test; then
         need libcmocka-dev pkg-config --exists cmocka
         need clang clang --version

@@ -384,7 +384,7 @@ stub id 'echo 1000'
 stub sudo 'exit 1'
 stub pkg-config 'exit 1'
 setup 3 model
-says '^sudo apt-get update && sudo apt-get install -y --no-install-recommends pkg-config libjansson-dev libedit-dev$'
+says '^sudo apt-get update && sudo apt-get install -y --no-install-recommends pkg-config libjansson-dev libedit-dev libmicrohttpd-dev$'
 LLAMA=off setup 3
 says '^sudo apt-get update && sudo apt-get install -y --no-install-recommends pkg-config libjansson-dev$'
 calls 0
@@ -393,7 +393,7 @@ begin "missing packages with rights are installed"
 stub id 'echo 0'
 stub apt-get 'echo "apt-get $*" >>"$BOX/calls"; [ "$1" = update ] || rm "$BOX/bin/pkg-config"'
 setup 0 model
-grep -q '^apt-get install .*pkg-config libjansson-dev libedit-dev$' "$box/calls" || fail "$title: apt-get not called as expected"
+grep -q '^apt-get install .*pkg-config libjansson-dev libedit-dev libmicrohttpd-dev$' "$box/calls" || fail "$title: apt-get not called as expected"
 
 [ $failures = 0 ] && echo "fetch and setup: all as expected"
 [ $failures = 0 ]
