@@ -4,7 +4,7 @@
 #   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
 #   make test        build and run every test
 #   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: a minute)
-#   make eval        what a budget costs in quality: an hour (EVAL=ppl: five minutes; TEXT=file for your own)
+#   make eval        what a budget costs in quality: an hour or two (EVAL=ppl: ten minutes; TEXT=file for your own)
 #   make model       fetch the default model
 #   make install     into PREFIX (default /usr/local), below DESTDIR
 #   make clean       remove build/; what was fetched stays in the cache folder
