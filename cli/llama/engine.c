@@ -193,13 +193,14 @@ static double bytes_needed(const engine *e, const h2okv_llama_options *o, double
                            enum ggml_type kv_type)
 {
     bool observe = o->attention == H2OKV_ATTENTION_OBSERVE; /* auto will be fused on nearly every model */
-    double rows = 1 + (observe ? llama_model_n_head(e->model) : 0);
+    double rows = 1 + (observe ? llama_model_n_head(e->model) : 0), sequences = e->sequences > 0 ? e->sequences : 1;
     h2okv_options books = *o->cache;
     size_t book_bytes = 0;
     books.lanes = (uint32_t)(llama_model_n_layer(e->model) * llama_model_n_head_kv(e->model));
     books.cells = (uint32_t)cells;
     if (h2okv_cache_bytes(&books, &book_bytes)) book_bytes = 0;
-    return numbers_per_cell(e) * bytes_per_number(kv_type) * cells + rows * ubatch * cells * 4 + (double)book_bytes;
+    return sequences * (numbers_per_cell(e) * bytes_per_number(kv_type) * cells + (double)book_bytes) +
+           rows * ubatch * cells * 4;
 }
 
 static bool fits(const engine *e, const h2okv_llama_options *o, enum ggml_type kv_type)
@@ -249,6 +250,7 @@ static void convert(const engine *e, const cache_options *o, h2okv_options *cach
     llama->ubatch = o->ubatch == CACHE_AUTO ? H2OKV_AUTO : o->ubatch;
     llama->attention = o->attention;
     llama->isa = o->isa;
+    llama->sequences = e->sequences;
     if (o->kv_type != CACHE_KV_F16) llama->attention = H2OKV_ATTENTION_FUSED; /* so that an error says why not */
 }
 

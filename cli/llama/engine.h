@@ -27,6 +27,7 @@ typedef struct engine {
     const struct llama_vocab *vocab; /* the model's */
     h2okv_llama *h;
     engine_watch watch;
+    uint32_t sequences;              /* of the context; 0: one. Set between engine_load and engine_attach, too */
 } engine;
 
 /* Loads the model: `path`, or the default one when it is NULL. Mapped, its file's pages count as memory of this process

@@ -14,13 +14,18 @@ static const char user_word[] = "h2okvsUserSaysThis", answer_word[] = "h2okvsMod
 
 /* ---- Frames ------------------------------------------------------------------------------------------- */
 
-/* Ends with an opened answer. NULL: llama.cpp does not know the template, or there is no memory. */
+/* `open`: with an opened answer behind it. NULL: llama.cpp does not know the template, or there is no memory. */
+static char *apply_to(const char *text, const llama_chat_message *message, size_t n, bool open)
+{
+    int32_t room = llama_chat_apply_template(text, message, n, open, NULL, 0);
+    char *out = room >= 0 ? calloc((size_t)room + 1, 1) : NULL;
+    if (out) llama_chat_apply_template(text, message, n, open, out, room);
+    return out;
+}
+
 static char *apply(const char *text, const llama_chat_message *message, size_t n)
 {
-    int32_t room = llama_chat_apply_template(text, message, n, true, NULL, 0);
-    char *out = room >= 0 ? calloc((size_t)room + 1, 1) : NULL;
-    if (out) llama_chat_apply_template(text, message, n, true, out, room);
-    return out;
+    return apply_to(text, message, n, true);
 }
 
 static char *last_place(char *text, const char *word)
@@ -255,4 +260,103 @@ int template_fixed(const engine *e, const template_frame *frame, llama_token **o
     *out = fixed.data;
     *n = fixed.n;
     return ok ? CLI_OK : out_of_memory(e);
+}
+
+/* ---- A whole conversation ----------------------------------------------------------------------------- */
+
+enum { WORD_ROOM = 40 };
+
+static void mark(char *word, size_t i)
+{
+    snprintf(word, WORD_ROOM, "h2okvsMessage%zuSaysThis", i);
+}
+
+/* The same messages, with a word of their own in place of what is said; to be freed. */
+static char *apply_marked(const char *text, template_talk talk, bool open)
+{
+    llama_chat_message *marked = calloc(talk.n, sizeof *marked);
+    char (*word)[WORD_ROOM] = calloc(talk.n, sizeof *word), *all = NULL;
+    for (size_t i = 0; marked && word && i < talk.n; i++) {
+        mark(word[i], i);
+        marked[i] = (llama_chat_message){ talk.message[i].role, word[i] };
+    }
+    if (marked && word) all = apply_to(text, marked, talk.n, open);
+    free(marked);
+    free(word);
+    return all;
+}
+
+/* The template's text as it is meant, and what is said as plain text. False: no memory, or a message has no place. */
+static bool add_in_pieces(const engine *e, const char *text, template_talk talk, bool open, tokens *t)
+{
+    char *all = apply_marked(text, talk, open), *from = all, word[WORD_ROOM];
+    bool ok = all != NULL;
+    for (size_t i = 0; ok && i < talk.n; i++) {
+        const char *said = talk.message[i].content;
+        char *at;
+        mark(word, i);
+        at = strstr(from, word);
+        ok = at && add(e, from, (size_t)(at - from), true, t) && add(e, said, strlen(said), false, t);
+        if (ok) from = at + strlen(word);
+    }
+    ok = ok && add(e, from, strlen(from), true, t);
+    if (ok) begin(e, t);
+    free(all);
+    return ok;
+}
+
+/* As llama.cpp writes it, unless what is said spells out special tokens. */
+static bool add_talk(const engine *e, const char *text, template_talk talk, bool open, tokens *t)
+{
+    bool in_pieces = false, ok = true;
+    char *all;
+    for (size_t i = 0; ok && !in_pieces && i < talk.n; i++) {
+        const char *said = talk.message[i].content;
+        ok = spells(e, (template_text){ said, strlen(said) }, &in_pieces);
+    }
+    if (!ok || in_pieces) return ok && add_in_pieces(e, text, talk, open, t);
+    all = apply_to(text, talk.message, talk.n, open);
+    ok = all && add(e, all, strlen(all), true, t);
+    if (ok) begin(e, t);
+    free(all);
+    return ok;
+}
+
+/* How many tokens of the conversation are those of its first n messages. */
+static uint32_t count_first(const engine *e, const char *text, template_talk talk, size_t n, const tokens *whole)
+{
+    tokens t = { 0 };
+    uint32_t count = 0;
+    if (n > 0 && add_talk(e, text, (template_talk){ talk.message, n }, false, &t)) count = common(whole, &t);
+    free(t.data);
+    return count;
+}
+
+static bool has_places(const char *text, template_talk talk)
+{
+    char *all = apply_to(text, talk.message, talk.n, true);
+    bool ok = all != NULL;
+    for (size_t i = 0; ok && i < talk.n; i++) ok = holds(all, talk.message[i].content);
+    free(all);
+    return ok;
+}
+
+int template_conversation(const engine *e, const char *text, template_talk talk, llama_token **out, uint32_t *n,
+                          uint32_t *n_system, uint32_t *n_last)
+{
+    tokens t = { 0 };
+    size_t system = 0;
+    *out = NULL;
+    *n = *n_system = *n_last = 0;
+    if (!has_places(text, talk)) return CLI_MODEL;
+    if (!add_talk(e, text, talk, true, &t)) {
+        free(t.data);
+        return CLI_ENGINE;
+    }
+    while (system < talk.n && strcmp(talk.message[system].role, "system") == 0) system++;
+    *n_system = system < talk.n ? count_first(e, text, talk, system, &t) : 0;
+    *n_last = t.n - count_first(e, text, talk, talk.n - 1, &t);
+    *out = t.data;
+    *n = t.n;
+    return CLI_OK;
 }

@@ -42,6 +42,17 @@ typedef struct template_text {
 int template_tokens(const engine *e, const template_frame *frame, template_text said, bool start, llama_token **tokens,
                     uint32_t *n, uint32_t *n_behind);
 
+/* Tokens of a whole conversation and an opened answer behind it. *n_system: how many of the first ones stand for the
+ * system messages that it begins with, *n_last: how many of the last ones come with the last message. `text`: as
+ * template_find gives it. CLI_MODEL: llama.cpp does not know the template, or it has no place for one of the messages;
+ * CLI_ENGINE: out of memory. Nothing has been printed. *tokens is the caller's. */
+typedef struct template_talk {
+    const llama_chat_message *message; /* what is said is read as plain text */
+    size_t n;
+} template_talk;
+int template_conversation(const engine *e, const char *text, template_talk talk, llama_token **tokens, uint32_t *n,
+                          uint32_t *n_system, uint32_t *n_last);
+
 /* How many tokens of a first turn stand for frame->before, whatever the user says. */
 int template_fixed(const engine *e, const template_frame *frame, llama_token **tokens, uint32_t *n);
 

@@ -30,13 +30,11 @@ serve_event *serve_event_new(enum serve_event_kind kind)
     return e;
 }
 
-static void free_tokens(serve_token *tokens, size_t n)
+void serve_token_clear(serve_token *t)
 {
-    for (size_t i = 0; i < n; i++) {
-        free(tokens[i].chosen.bytes);
-        for (size_t k = 0; k < tokens[i].n_top; k++) free(tokens[i].top[k].bytes);
-    }
-    free(tokens);
+    free(t->chosen.bytes);
+    for (size_t i = 0; i < t->n_top; i++) free(t->top[i].bytes);
+    *t = (serve_token){ 0 };
 }
 
 void serve_event_free(serve_event *e)
@@ -44,7 +42,8 @@ void serve_event_free(serve_event *e)
     if (!e) return;
     for (size_t i = 0; i < e->view.n; i++) free(e->view.tokens[i].bytes);
     free(e->view.tokens);
-    free_tokens(e->tokens, e->n_tokens);
+    for (size_t i = 0; i < e->n_tokens; i++) serve_token_clear(&e->tokens[i]);
+    free(e->tokens);
     free(e->text);
     free(e);
 }

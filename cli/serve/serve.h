@@ -72,6 +72,8 @@ typedef struct serve_token {
     size_t n_top;
 } serve_token;
 
+void serve_token_clear(serve_token *t); /* frees what it points to */
+
 enum serve_finish { SERVE_STOP, SERVE_LENGTH }; /* an end token or a stop string; max_tokens or the context's end */
 
 typedef struct serve_usage {
