@@ -44,10 +44,11 @@ static const char *field_of(const serve_request *r)
 
 static bool refuse_template(const slots *s, slot_refusal *why)
 {
-    return slot_refuse(why, 400, "messages", s->template
-                           ? "the model's chat template has no place for one of these messages: try without the system "
-                             "message, with roles that take turns, or start the server with another --template"
-                           : "the model has no chat template: use /v1/completions, or start the server with --template");
+    const char *text = s->template
+        ? "the model's chat template has no place for one of these messages: try without the system message, with "
+          "roles that take turns, or start the server with another --template"
+        : "the model has no chat template: use /v1/completions, or start the server with --template";
+    return slot_refuse(why, 400, "messages", "%s", text);
 }
 
 static bool read_chat(const slots *s, const serve_request *r, slot_prompt *out, uint32_t *n_system, uint32_t *n_last,
@@ -211,10 +212,9 @@ static bool pin_all(slots *s, slot *t)
 
 static bool refuse_by_cache(const slots *s, const char *param, slot_refusal *why)
 {
-    const h2okv_error *error = h2okv_llama_last_error(s->engine->h);
-    return slot_refuse(why, 400, param, "%s%s", error->text,
-                       strcmp(param, "pin") == 0 ? ": give a larger budget, or \"pin\": [] so that the system message is "
-                                                   "not pinned" : "");
+    const char *advice = ": give a larger budget, or \"pin\": [] so that the system message is not pinned";
+    return slot_refuse(why, 400, param, "%s%s", h2okv_llama_last_error(s->engine->h)->text,
+                       strcmp(param, "pin") == 0 ? advice : "");
 }
 
 /* From an empty sequence on. */
