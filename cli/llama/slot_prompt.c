@@ -149,18 +149,10 @@ bool slot_make_prompt(const slots *s, const serve_request *r, slot_prompt *out, 
 
 /* ---- Reuse -------------------------------------------------------------------------------------------- */
 
-/* The first position that some lane has given up; all that are held are below the result. */
-static uint32_t first_evicted(const slots *s, const slot *t)
+/* How many of the conversation's first tokens every lane still holds. */
+static uint32_t whole(const slots *s, const slot *t)
 {
-    const h2okv_cache *cache = h2okv_llama_seq_cache(s->engine->h, t->seq);
-    uint32_t first = t->n_held;
-    h2okv_lane_view lane;
-    for (uint32_t i = 0; h2okv_cache_lane(cache, i, &lane) == H2OKV_OK; i++) {
-        uint32_t whole = 0;
-        while (whole < lane.live && lane.pos[lane.order[whole]] == (int32_t)whole) whole++;
-        if (whole < first) first = whole;
-    }
-    return first;
+    return h2okv_cache_whole(h2okv_llama_seq_cache(s->engine->h, t->seq));
 }
 
 static bool same_settings(const slot *t, const slot_prompt *p)
@@ -171,12 +163,12 @@ static bool same_settings(const slot *t, const slot_prompt *p)
 
 uint32_t slot_reusable(const slots *s, const slot *t, const slot_prompt *p, bool lossy)
 {
-    uint32_t n = 0, most = p->n - 1 < t->n_held ? p->n - 1 : t->n_held, whole;
+    uint32_t n = 0, most = p->n - 1 < t->n_held ? p->n - 1 : t->n_held, exact;
     if (!same_settings(t, p)) return 0;
     while (n < most && t->held[n] == p->tokens[n]) n++;
     if (n == 0 || lossy) return n;
-    whole = first_evicted(s, t);
-    return n < whole ? n : whole;
+    exact = whole(s, t);
+    return n < exact ? n : exact;
 }
 
 void slot_forget(slots *s, slot *t)
@@ -190,7 +182,7 @@ void slot_forget(slots *s, slot *t)
 static bool cut(slots *s, slot *t, uint32_t n, bool *lossy)
 {
     h2okv_llama *h = s->engine->h;
-    bool evicted = first_evicted(s, t) < n;
+    bool evicted = whole(s, t) < n;
     uint32_t lost = 0;
     if (n < t->n_held && h2okv_llama_seq_trim(h, t->seq, (int32_t)n, evicted ? &lost : NULL)) return false;
     if (h2okv_cache_live(h2okv_llama_seq_cache(h, t->seq)) == 0) return false;

@@ -300,6 +300,12 @@ H2OKV_API int h2okv_cache_check_state(const h2okv_cache *cache, const void *stat
                                       uint32_t *cell, h2okv_error *error);
 
 H2OKV_API uint32_t h2okv_cache_live(const h2okv_cache *cache);
+
+/* How many positions from 0 on every lane still holds the tokens of. A text that begins with the same tokens need not
+ * read these again: a trim to there gives up no token before it, as long as the engine's oldest position is not behind
+ * it (live tokens before the next one's); then it empties the cache. Past the result there are gaps, and to go on from
+ * there is to accept them. */
+H2OKV_API uint32_t h2okv_cache_whole(const h2okv_cache *cache);
 H2OKV_API void h2okv_cache_get_stats(const h2okv_cache *cache, h2okv_cache_stats *out);
 
 /* A lane's tokens by rising position, into arrays of at least live entries; any of them may be NULL.

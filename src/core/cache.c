@@ -240,6 +240,20 @@ uint32_t h2okv_cache_live(const h2okv_cache *c)
     return c->live;
 }
 
+uint32_t h2okv_cache_whole(const h2okv_cache *c)
+{
+    uint32_t whole = c->live;
+    for (uint32_t l = 0; l < c->options.lanes && whole > 0; l++) {
+        h2okv__lane lane = h2okv__lane_of(c, l);
+        uint32_t n = 0;
+        while (n < whole && lane.pos[lane.order[n]] == (int32_t)n) {
+            n++;
+        }
+        whole = n;
+    }
+    return whole;
+}
+
 void h2okv_cache_get_stats(const h2okv_cache *c, h2okv_cache_stats *out)
 {
     *out = (h2okv_cache_stats){

@@ -311,6 +311,46 @@ static void test_pooling_of_any_reach(void **state)
     }
 }
 
+static int holds(const h2okv_cache *c, uint32_t lane, int32_t wanted)
+{
+    int32_t pos[ENGINE_MAX_CELLS];
+    uint32_t n = h2okv_cache_kept(c, lane, pos, NULL, NULL), i = 0;
+    while (i < n && pos[i] != wanted) {
+        i++;
+    }
+    return i < n;
+}
+
+/* Whatever happened: below it every lane holds every token, at it some lane does not, and a cut there loses none
+ * where the engine can make it. */
+static void test_a_whole_beginning_can_be_kept(void **state)
+{
+    (void)state;
+    uint32_t somewhere = 0;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        rig *r = rig_with_a_past(seed);
+        uint32_t whole = h2okv_cache_whole(r->cache), missing = 0, lanes = r->created.lanes;
+        const h2okv_plan *plan = NULL;
+        check_context("seed %d: whole up to %u", (int)seed, whole);
+        for (uint32_t l = 0; l < lanes; l++) {
+            for (uint32_t p = 0; p < whole; p++) {
+                CHECK(holds(r->cache, l, (int32_t)p));
+            }
+            missing += !holds(r->cache, l, (int32_t)whole);
+        }
+        CHECK(missing > 0);
+        int32_t taken[ENGINE_MAX_CELLS];
+        CHECK(h2okv_cache_engine_cells(r->cache, taken, NULL) > 0);
+        if (whole > 0 && taken[0] <= (int32_t)whole) {
+            somewhere++;
+            CHECK_OK(h2okv_cache_trim(r->cache, (int32_t)whole, &plan));
+            CHECK(plan->n_lost == 0 && plan->n_freed == h2okv_cache_live(r->cache) - whole);
+        }
+        rig_free(r);
+    }
+    CHECK(somewhere > 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_a_probe_is_that_of_its_admit),
         cmocka_unit_test(test_a_pooled_nan_is_refused),
         cmocka_unit_test(test_pooling_of_any_reach),
+        cmocka_unit_test(test_a_whole_beginning_can_be_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
