@@ -4,7 +4,7 @@
  *   --sink ... (CACHE_ROWS) -> cache_options -> cache_check -> cache_resolve -> engine_attach in llama/engine.c
  *
  * A command adds rows of its own for what it takes lists of, or explains differently: --policy, --budget, --recent,
- * --ubatch, --guide.
+ * --ubatch, --guide. `h2okv serve` has no --pin: its requests name what is pinned.
  */
 #ifndef H2OKV_CLI_CACHE_OPTIONS_H
 #define H2OKV_CLI_CACHE_OPTIONS_H
@@ -71,7 +71,7 @@ bool cache_parse_policy(const char *command, const char *text, const char **poli
 /* "auto", "off" or a number of tokens. */
 bool cache_parse_guide(const char *command, const char *text, uint32_t *out);
 
-#define CACHE_ROWS(at)                                                                                               \
+#define CACHE_CHOICE_ROWS(at)                                                                                        \
     { CLI_COUNT, 0, "sink", (at) + offsetof(cache_options, sinks), 0, CACHE_MOST_TOKENS, NULL, "N",                  \
       "of these the text's first tokens (the policy's)" },                                                           \
     { CLI_REAL, 0, "decay", (at) + offsetof(cache_options, decay), 0, 1, NULL, "X",                                  \
@@ -79,9 +79,11 @@ bool cache_parse_guide(const char *command, const char *text, uint32_t *out);
     { CLI_COUNT, 0, "pool", (at) + offsetof(cache_options, pool), 0, CACHE_MOST_TOKENS, NULL, "N",                   \
       "a token ranks as the best within N positions (the\npolicy's)" },                                              \
     { CLI_COUNT, 0, "grace", (at) + offsetof(cache_options, grace), 0, 65536, NULL, "N",                             \
-      "passes for which a new token is kept as far as\nthe budget allows (0)" },                                     \
+      "passes for which a new token is kept as far as\nthe budget allows (0)" }
+#define CACHE_PIN_ROW(at)                                                                                            \
     { CLI_TEXTS, 0, "pin", (at) + offsetof(cache_options, pin_texts), 0, 0, NULL, "A:B,...",                         \
-      "always keep the tokens from position A to before\nB; may be given again" },                                   \
+      "always keep the tokens from position A to before\nB; may be given again" }
+#define CACHE_READING_ROWS(at)                                                                                       \
     { CLI_COUNT, 0, "prompt-budget", (at) + offsetof(cache_options, prompt_budget), CACHE_LEAST_BUDGET,              \
       CACHE_MOST_TOKENS, NULL, "N", "tokens kept while the prompt is read; then down\nto the budget" },              \
     { CLI_COUNT, 0, "guide-chunk", (at) + offsetof(cache_options, guide_chunk), 1, CACHE_MOST_TOKENS, NULL, "N",     \
@@ -89,7 +91,7 @@ bool cache_parse_guide(const char *command, const char *text, uint32_t *out);
     { CLI_COUNT, 0, "guide-recent", (at) + offsetof(cache_options, guide_recent), 1, CACHE_MOST_TOKENS, NULL, "N",   \
       "newest tokens kept while it is read so (16)" },                                                               \
     { CLI_COUNT, 0, "guide-spread", (at) + offsetof(cache_options, guide_spread), 0, CACHE_MOST_TOKENS, NULL, "N",   \
-      "positions around what the guide attends to that\nstay with it (8)" },                                          \
+      "positions around what the guide attends to that\nstay with it (8)" },                                         \
     { CLI_NAME, 0, "lanes", (at) + offsetof(cache_options, lanes), 0, 0, cache_lane_names, "WHICH",                  \
       "who chooses what to keep: each KV head of each\nlayer (head), each layer (layer), or one choice\n"            \
       "for the model (all)" },                                                                                       \
@@ -102,5 +104,6 @@ bool cache_parse_guide(const char *command, const char *text, uint32_t *out);
       "instruction set of the kernels (the best here);\n`h2okv bench --isa list` lists them" },                      \
     { CLI_COUNT, 0, "seed", (at) + offsetof(cache_options, seed), 0, UINT32_MAX - 1, NULL, "N",                      \
       "for all that is drawn at random (0)" }
+#define CACHE_ROWS(at) CACHE_CHOICE_ROWS(at), CACHE_PIN_ROW(at), CACHE_READING_ROWS(at)
 
 #endif

@@ -76,7 +76,8 @@ typedef struct cli_command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
 } cli_command;
 
-extern const cli_command cli_bench, cli_chat, cli_demo, cli_eval, cli_replay, cli_run, cli_trace;
+extern const cli_command cli_bench, cli_chat, cli_demo, cli_eval, cli_replay, cli_run, cli_serve,
+    cli_trace;
 
 /* Sets the fields of `out` from argv. Returns false when the command has to end with *exit_code: help was
  * asked for, or there was an error and it has been reported. *first is the first argument after the

@@ -19,6 +19,7 @@ static const struct {
 } commands[] = {
     { "With a model (llama.cpp)", &cli_run },
     { NULL, &cli_chat },
+    { NULL, &cli_serve },
     { NULL, &cli_trace },
     { NULL, &cli_eval },
     { NULL, &cli_bench },

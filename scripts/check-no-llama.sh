@@ -1,5 +1,5 @@
 #!/bin/sh
-# A build without llama.cpp still has demo and replay; run, chat, trace, eval and bench say what is missing and exit 3.
+# A build without llama.cpp still has demo and replay; run, chat, serve, trace, eval and bench say what is missing and exit 3.
 #
 #   scripts/check-no-llama.sh BUILD_DIR
 set -eu
@@ -11,7 +11,7 @@ for file in "$vectors"/*.jsonl; do
     "$h2okv" replay "$file" --check >/dev/null
 done
 
-for command in "run -p hello -n 1" chat "trace -p hello -o x.html" "eval recall" bench; do
+for command in "run -p hello -n 1" chat serve "trace -p hello -o x.html" "eval recall" bench; do
     status=0
     message=$("$h2okv" $command 2>&1) || status=$?
     if [ $status != 3 ] || ! echo "$message" | grep -q 'llama\.cpp'; then

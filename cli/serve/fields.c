@@ -1,5 +1,5 @@
 /* fields.c - the table of a request's fields: OpenAI's, and those that h2okv adds (budget, policy, pin, guide, reuse,
- * grammar). docs/serve.md lists them. */
+ * grammar). man/h2okv-serve.1 lists them. */
 #include "request.h"
 
 #include <stdlib.h>

@@ -250,6 +250,9 @@ int http_start_within(serve_http **out, const serve_options *o, const serve_mode
         free_all(h);
         return code;
     }
+    if (!h->loopback && !o->api_key) {
+        cli_warn("serve", "whoever reaches %s can use this server: give --api-key-file, or H2OKV_API_KEY", o->host);
+    }
     announce(h);
     *out = h;
     return CLI_OK;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const commands[] = { "run", "chat", "trace", "eval", "bench", "demo", "replay" };
-enum { N_COMMANDS = 7 };
+static const char *const commands[] = { "run", "chat", "serve", "trace", "eval", "bench", "demo", "replay" };
+enum { N_COMMANDS = 8 };
 
 static void help_of_the_program(void **state)
 {
