@@ -74,6 +74,8 @@ enum chat_verb {
     CHAT_CLEAR,
     CHAT_STATS,
     CHAT_BUDGET,
+    CHAT_SAVE,
+    CHAT_LOAD,
     CHAT_QUIT,
 };
 

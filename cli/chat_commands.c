@@ -15,6 +15,8 @@ static const struct {
     { "clear", CHAT_CLEAR, NULL, "forget the conversation; the system prompt stays" },
     { "stats", CHAT_STATS, NULL, "the report of now" },
     { "budget", CHAT_BUDGET, "N", "keep N tokens from now on" },
+    { "save", CHAT_SAVE, "FILE", "keep the conversation in a file" },
+    { "load", CHAT_LOAD, "FILE", "go on with the one in a file" },
     { "quit", CHAT_QUIT, NULL, "end with the report, as Ctrl-D does" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -465,7 +465,14 @@ static int take_session(h2okv_llama *h, h2okv__sequence *s, const session *x, ui
     return status;
 }
 
-int h2okv__session_read(h2okv_llama *h, h2okv__sequence *s, const unsigned char *bytes, size_t n, h2okv__note *note)
+static h2okv__note note_of(const session *x)
+{
+    return (h2okv__note){.data = x->note, .bytes = (size_t)x->note_bytes};
+}
+
+/* Check, and with `into` restore it there. */
+static int read_checked(h2okv_llama *h, const h2okv__sequence *s, h2okv__sequence *into, const unsigned char *bytes,
+                        size_t n, h2okv__note *note)
 {
     session x;
     uint32_t *cell = malloc(h->cells * sizeof *cell);
@@ -474,9 +481,20 @@ int h2okv__session_read(h2okv_llama *h, h2okv__sequence *s, const unsigned char 
     }
     int status = read_session(h, s, &x, bytes, n, cell);
     if (status == H2OKV_OK) {
-        status = take_session(h, s, &x, cell);
-        *note = (h2okv__note){.data = x.note, .bytes = (size_t)x.note_bytes};
+        *note = note_of(&x);
+        status = into != NULL ? take_session(h, into, &x, cell) : H2OKV_OK;
     }
     free(cell);
     return status;
+}
+
+int h2okv__session_read(h2okv_llama *h, h2okv__sequence *s, const unsigned char *bytes, size_t n, h2okv__note *note)
+{
+    return read_checked(h, s, s, bytes, n, note);
+}
+
+int h2okv__session_check(h2okv_llama *h, const h2okv__sequence *s, const unsigned char *bytes, size_t n,
+                         h2okv__note *note)
+{
+    return read_checked(h, s, NULL, bytes, n, note);
 }

@@ -32,4 +32,8 @@ int h2okv__session_check_start(h2okv_llama *h, const unsigned char *start, uint6
 int h2okv__session_read(h2okv_llama *h, h2okv__sequence *s, const unsigned char *bytes, size_t n_bytes,
                         h2okv__note *note);
 
+/* The same checks, and the note, but the sequence stays. */
+int h2okv__session_check(h2okv_llama *h, const h2okv__sequence *s, const unsigned char *bytes, size_t n_bytes,
+                         h2okv__note *note);
+
 #endif

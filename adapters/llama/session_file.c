@@ -197,12 +197,13 @@ static void *keep_note(unsigned char *bytes, h2okv__note found)
     return smaller != NULL ? smaller : bytes;
 }
 
-int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void **note, size_t *note_bytes)
+/* The whole file, the caller's to free; and the sequence that it is for. */
+static int read_file(h2okv_llama *h, uint32_t seq, const char *path, h2okv__sequence **s, unsigned char **bytes,
+                     size_t *n)
 {
-    h2okv__sequence *s;
-    unsigned char *bytes = NULL;
-    size_t n = 0;
-    int status = check_call(h, seq, path, &s);
+    *bytes = NULL;
+    *n = 0;
+    int status = check_call(h, seq, path, s);
     if (status != H2OKV_OK) {
         return status;
     }
@@ -210,10 +211,14 @@ int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void
     if (fd < 0) {
         return file_failure(h, "read", errno);
     }
-    status = read_all(h, fd, &bytes, &n);
+    status = read_all(h, fd, bytes, n);
     (void)close(fd);
-    h2okv__note found = {NULL, 0};
-    status = status != H2OKV_OK ? status : h2okv__session_read(h, s, bytes, n, &found);
+    return status;
+}
+
+/* The note is the caller's when it was asked for and all went well. */
+static int give_note(int status, unsigned char *bytes, h2okv__note found, void **note, size_t *note_bytes)
+{
     if (status != H2OKV_OK || note == NULL) {
         free(bytes);
         return status;
@@ -221,6 +226,28 @@ int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void
     *note = keep_note(bytes, found);
     *note_bytes = found.bytes;
     return H2OKV_OK;
+}
+
+int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void **note, size_t *note_bytes)
+{
+    h2okv__sequence *s;
+    unsigned char *bytes;
+    size_t n;
+    h2okv__note found = {NULL, 0};
+    int status = read_file(h, seq, path, &s, &bytes, &n);
+    status = status != H2OKV_OK ? status : h2okv__session_read(h, s, bytes, n, &found);
+    return give_note(status, bytes, found, note, note_bytes);
+}
+
+int h2okv_llama_seq_read_note(h2okv_llama *h, uint32_t seq, const char *path, void **note, size_t *note_bytes)
+{
+    h2okv__sequence *s;
+    unsigned char *bytes;
+    size_t n;
+    h2okv__note found = {NULL, 0};
+    int status = read_file(h, seq, path, &s, &bytes, &n);
+    status = status != H2OKV_OK ? status : h2okv__session_check(h, s, bytes, n, &found);
+    return give_note(status, bytes, found, note, note_bytes);
 }
 
 int h2okv_llama_restore(h2okv_llama *h, const char *path)

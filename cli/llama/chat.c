@@ -103,6 +103,23 @@ static int undo(session *s)
     return code;
 }
 
+static int save(session *s, const char *path)
+{
+    int code = talk_save(&s->talk, path);
+    if (!code) note(s, "saved");
+    return code;
+}
+
+static int load(session *s, const char *path)
+{
+    char text[96], at[32];
+    int code = talk_load(&s->talk, path);
+    snprintf(text, sizeof text, "loaded: the conversation is at token %s",
+             cli_thousands(at, (uint64_t)h2okv_llama_next_pos(s->engine.h)));
+    if (!code) note(s, text);
+    return code;
+}
+
 static int serve(session *s, const chat_request *r)
 {
     template_text said = { r->text, r->n };
@@ -114,6 +131,8 @@ static int serve(session *s, const chat_request *r)
     case CHAT_CLEAR: return talk_clear(&s->talk);
     case CHAT_STATS: return report(s);
     case CHAT_BUDGET: return talk_budget(&s->talk, r->budget);
+    case CHAT_SAVE: return save(s, r->text);
+    case CHAT_LOAD: return load(s, r->text);
     case CHAT_QUIT: break;
     }
     return CLI_OK;

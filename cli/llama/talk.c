@@ -90,6 +90,8 @@ void talk_free(talk *t)
 {
     if (t->sampler) llama_sampler_free(t->sampler);
     history_clear(&t->history);
+    template_free(&t->loaded_template);
+    free(t->loaded_system);
     free(t->written);
     free(t->system_tokens);
     *t = (talk){ 0 };
@@ -280,13 +282,20 @@ int talk_clear(talk *t)
 
 /* ---- The budget --------------------------------------------------------------------------------------- */
 
-int talk_budget(talk *t, uint32_t budget)
+void talk_take_budget(talk *t)
 {
     cache_options *o = &t->turn_options.cache;
+    h2okv_options now;
+    h2okv_cache_get_options(h2okv_llama_cache(t->engine->h), &now);
+    o->budget = now.budget;
+    o->recent = now.recent > 0 ? now.recent : 1;
+}
+
+int talk_budget(talk *t, uint32_t budget)
+{
     const cache_options *began = &t->options->run.cache;
     uint32_t room = began->prompt_budget > began->budget ? began->prompt_budget : began->budget;
     uint32_t recent = t->options->recent == CACHE_AUTO || t->options->recent > budget ? H2OKV_AUTO : t->options->recent;
-    h2okv_options now;
     if (budget > room) {
         cli_error("chat", "/budget %" PRIu32 ": the cache has room for %" PRIu32 "; start with --prompt-budget %" PRIu32
                   " to have more", budget, room, budget);
@@ -296,8 +305,6 @@ int talk_budget(talk *t, uint32_t budget)
         cli_error("chat", "/budget %" PRIu32 ": %s", budget, h2okv_llama_last_error(t->engine->h)->text);
         return CLI_USAGE;
     }
-    h2okv_cache_get_options(h2okv_llama_cache(t->engine->h), &now);
-    o->budget = now.budget;
-    o->recent = now.recent > 0 ? now.recent : 1;
+    talk_take_budget(t);
     return CLI_OK;
 }

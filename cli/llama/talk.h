@@ -28,6 +28,8 @@ typedef struct talk {
     engine *engine;
     const chat_template *template;
     const char *system;
+    chat_template loaded_template; /* of a conversation from a file, with loaded_system: the two above then */
+    char *loaded_system;
     history history;
     talk_totals totals;
     struct llama_sampler *sampler;
@@ -57,6 +59,12 @@ int talk_clear(talk *t);
 int talk_budget(talk *t, uint32_t budget);
 void talk_free(talk *t);
 
+/* talk_save.c: the conversation in a file, with its turns, system prompt and template, whole or not at all; and back
+ * in place of this one. CLI_INPUT: the file cannot be written or read, or is no conversation; as with CLI_USAGE
+ * nothing has changed. */
+int talk_save(talk *t, const char *path);
+int talk_load(talk *t, const char *path);
+
 /* talk_back.c: the conversation as it was before position pos0. `open`: that is the token before the last turn's
  * answer, which is to be written anew; else the start of a turn that is no longer in the history. CLI_STOPPED: Ctrl-C,
  * and the history holds what could be read again. */
@@ -66,7 +74,8 @@ int talk_cut(talk *t, int32_t pos0, bool open);
  * budget, unless options->past_context. Codes as talk_cut's. */
 int talk_renew(talk *t);
 
-/* talk.c, for talk_back.c. */
+/* talk.c, for talk_back.c and talk_save.c. */
+void talk_take_budget(talk *t); /* the cache's of now */
 int talk_reset(talk *t); /* forgets all and reads the system prompt */
 int talk_decode(talk *t, const llama_token *tokens, uint32_t n);
 bool talk_is_first(const talk *t); /* nothing but the system prompt has been read */

@@ -200,6 +200,10 @@ H2OKV_API int h2okv_llama_restore(h2okv_llama *h, const char *path);
 H2OKV_API int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void **note,
                                       size_t *note_bytes);
 
+/* All that h2okv_llama_seq_restore checks, and the note, but nothing is restored. The sequence is as before. */
+H2OKV_API int h2okv_llama_seq_read_note(h2okv_llama *h, uint32_t seq, const char *path, void **note,
+                                        size_t *note_bytes);
+
 /* Forget all tokens of the sequence; the next one has position 0. Budget and pins are those of the options again.
  * E_INVALID: no such sequence. */
 H2OKV_API void h2okv_llama_clear(h2okv_llama *h);

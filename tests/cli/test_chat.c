@@ -399,19 +399,15 @@ static void ctrl_c_ends_a_script(void **state)
     program_free(&r);
 }
 
-/* Each piece of output is of whole characters, however the model's tokens cut them. */
-static void characters_come_whole(void **state)
+/* How many wide characters an answer has; each piece of output is of whole ones. */
+static size_t wide_characters(const char *lines, uint32_t seed)
 {
-    static const char question[] = "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe3\x81\xa7\xe7\xad\x94\xe3\x81\x88\xe3\x81"
-                                   "\xa6\xe3\x81\x8f\xe3\x81\xa0\xe3\x81\x95\xe3\x81\x84\xe3\x80\x82\n";
-    const char *lines = program_file(question, sizeof question - 1);
     char command[1024], piece[4096];
     ssize_t n;
     size_t wide = 0;
     FILE *file;
-    (void)state;
-    snprintf(command, sizeof command, "'%s' chat -m '%s' -t 1 -q -n 60 --ignore-eos --temp 1 <'%s'", H2OKV_TEST_CLI,
-             H2OKV_TEST_MODEL, lines);
+    snprintf(command, sizeof command, "'%s' chat -m '%s' -t 1 -q -n 60 --ignore-eos --temp 1 --seed %u <'%s'",
+             H2OKV_TEST_CLI, H2OKV_TEST_MODEL, seed, lines);
     file = popen(command, "r");
     assert_non_null(file);
     while ((n = read(fileno(file), piece, sizeof piece)) > 0) { /* of a pipe: what was written together */
@@ -419,6 +415,19 @@ static void characters_come_whole(void **state)
         for (ssize_t i = 0; i < n; i++) wide += (unsigned char)piece[i] >= 0xe0;
     }
     assert_int_equal(pclose(file), 0);
+    return wide;
+}
+
+/* However the model's tokens cut them. What it draws differs from processor to processor, so some answers may be in
+ * English. */
+static void characters_come_whole(void **state)
+{
+    static const char question[] = "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe3\x81\xa7\xe7\xad\x94\xe3\x81\x88\xe3\x81"
+                                   "\xa6\xe3\x81\x8f\xe3\x81\xa0\xe3\x81\x95\xe3\x81\x84\xe3\x80\x82\n";
+    const char *lines = program_file(question, sizeof question - 1);
+    size_t wide = 0;
+    (void)state;
+    for (uint32_t seed = 0; seed < 20 && wide <= 10; seed++) wide += wide_characters(lines, seed);
     assert_true(wide > 10);
 }
 

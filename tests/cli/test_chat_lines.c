@@ -131,6 +131,8 @@ static void requests_from_messages(void **state)
         { "/stats", CHAT_STATS, "" },
         { "/quit", CHAT_QUIT, "" },
         { "/budget  300 ", CHAT_BUDGET, "300" },
+        { "/save my talk \n", CHAT_SAVE, "my talk" },
+        { "/load ~/talk", CHAT_LOAD, "~/talk" },
     };
     chat_request r;
     (void)state;
@@ -152,6 +154,7 @@ static void bad_commands(void **state)
         { "/etc/passwd", "unknown command '/etc/passwd'; /help lists them, and a message that starts with / is written //" },
         { "/undo 3", "/undo takes nothing behind it, and '3' is there" },
         { "/budget", "/budget N: what is N?" },
+        { "/save", "/save FILE: what is FILE?" },
         { "/budget 15", "/budget 15 is out of range: 16 to " },
         { "/budget many", "/budget 'many' is not a whole number from 16 to " },
     };

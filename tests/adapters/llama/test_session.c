@@ -423,6 +423,12 @@ static void test_note(void **state)
         size_t n = 7;
         assert_int_equal(h2okv_llama_seq_save(a, 0, path, turns + 5000 - length[i], length[i]), H2OKV_OK);
         decode(a, 0, text, 3);
+        uint64_t later = session_digest(a, 0, true);
+        assert_int_equal(h2okv_llama_seq_read_note(a, 0, path, &note, &n), H2OKV_OK);
+        assert_int_equal(n, length[i]);
+        assert_memory_equal(note, turns + 5000 - length[i], n);
+        assert_true(session_digest(a, 0, true) == later); /* nothing was restored */
+        free(note);
         assert_int_equal(h2okv_llama_seq_restore(a, 0, path, &note, &n), H2OKV_OK);
         assert_int_equal(n, length[i]);
         assert_memory_equal(note, turns + 5000 - length[i], n);

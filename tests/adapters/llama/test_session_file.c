@@ -111,7 +111,13 @@ static victim make_victim(h2okv_llama *h)
 static void refused(const victim *v, const void *data, size_t n, int expected, const char *field, const char *part)
 {
     session_store(session_path("bad"), data, n);
+    void *note = NULL;
+    size_t note_bytes = 0;
     synth_assert_failed(v->h, h2okv_llama_restore(v->h, session_path("bad")), expected, field, part);
+    assert_true(session_digest(v->h, 0, true) == v->digest);
+    synth_assert_failed(v->h, h2okv_llama_seq_read_note(v->h, 0, session_path("bad"), &note, &note_bytes), expected,
+                        field, part);
+    assert_null(note);
     assert_true(session_digest(v->h, 0, true) == v->digest);
 }
 
