@@ -222,6 +222,23 @@ void browser_show(browser *b, const char *path, int width, bool dark)
 {
     char url[600];
     snprintf(url, sizeof url, "file://%s", path);
+    browser_visit(b, url, width, dark);
+}
+
+void browser_wait(browser *b, const char *script)
+{
+    for (int i = 0; i < 200; i++) {
+        json_t *value = browser_eval(b, script);
+        bool is_true = json_is_true(value);
+        json_decref(value);
+        if (is_true) return;
+        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+    }
+    fail_msg("never true: %s; %s", script, b->said);
+}
+
+void browser_visit(browser *b, const char *url, int width, bool dark)
+{
     tell(b, "Emulation.setDeviceMetricsOverride", json_pack("{s:i, s:i, s:i, s:b}", "width", width, "height", 900,
                                                             "deviceScaleFactor", 1, "mobile", 0));
     tell(b, "Emulation.setEmulatedMedia", json_pack("{s:[{s:s, s:s}]}", "features", "name", "prefers-color-scheme",
@@ -235,7 +252,7 @@ void browser_show(browser *b, const char *path, int width, bool dark)
         if (ready) return;
         nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
     }
-    fail_msg("%s is not drawn; %s", path, b->said);
+    fail_msg("%s is not drawn; %s", url, b->said);
 }
 
 void browser_key(browser *b, const char *key)

@@ -20,6 +20,10 @@ void browser_close(browser *b);
 
 /* Loads a file in a window of that width, and waits until the page's root element has the attribute data-drawn. */
 void browser_show(browser *b, const char *path, int width, bool dark);
+void browser_visit(browser *b, const char *url, int width, bool dark); /* the same of an address */
+
+/* Until the expression is true: fails the test after ten seconds. */
+void browser_wait(browser *b, const char *script);
 
 /* The value of an expression as JSON; the caller's. An exception fails the test. */
 json_t *browser_eval(browser *b, const char *script);

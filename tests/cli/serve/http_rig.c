@@ -54,14 +54,27 @@ static void say_failed(serve_job *job, int status)
     serve_job_tell(job, e);
 }
 
+/* A token of each kind; the first one is hostile. */
 static void say_view(serve_job *job)
 {
+    static const char *const words[] = { "word", "<b>", "\n", "", "last" };
+    enum { N = sizeof words / sizeof words[0] };
     serve_event *e = serve_event_new(SERVE_VIEW);
     e->view.slot = serve_job_request(job)->slot;
-    e->view.tokens = calloc(1, sizeof *e->view.tokens);
-    e->view.n = 1;
-    e->view.tokens[0].bytes = strdup("word");
-    e->view.tokens[0].n_bytes = 4;
+    e->view.budget = 8;
+    e->view.recent = 1;
+    e->view.cells = 4;
+    e->view.tokens_per_s = 12.5;
+    e->view.tokens = calloc(N, sizeof *e->view.tokens);
+    e->view.n = N;
+    for (size_t i = 0; i < N; i++) {
+        serve_view_token *t = &e->view.tokens[i];
+        t->bytes = strdup(words[i]);
+        t->n_bytes = strlen(words[i]);
+        t->state = (uint32_t[]){ SERVE_SINK, SERVE_PINNED, SERVE_HEAVY, SERVE_EVICTED, SERVE_RECENT }[i];
+        t->kept = t->state == SERVE_EVICTED ? 0 : t->state == SERVE_HEAVY ? 0.5f : 1;
+        t->score = t->kept / 2;
+    }
     serve_job_tell(job, e);
 }
 

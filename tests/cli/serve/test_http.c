@@ -21,7 +21,7 @@ static void every_route(void **state)
     expect_reply(ask(r, "GET", "/v1/models/small", NULL), 200, "\"id\":\"small\"");
     expect_reply(ask(r, "GET", "/v1/models/gpt", NULL), 404, "\"code\":\"model_not_found\"");
     expect_reply(ask(r, "GET", "/metrics", NULL), 200, "\nh2okv_slots 2\n");
-    expect_reply(ask(r, "GET", "/live/1", NULL), 200, "\"text\":[\"word\"]");
+    expect_reply(ask(r, "GET", "/live/1", NULL), 200, "\"text\":[\"word\",\"<b>\",\"\\n\",\"\",\"last\"]");
     expect_reply(ask(r, "GET", "/live/2", NULL), 404, "from 0 to 1");
     expect_reply(ask(r, "GET", "/live/x", NULL), 404, "there is no slot 'x'");
     expect_reply(ask(r, "GET", "/live/-1", NULL), 404, "there is no slot");
