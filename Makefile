@@ -3,6 +3,7 @@
 #   make             build/h2okv and the libraries
 #   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
 #   make test        build and run every test
+#   make soak        500 requests to h2okv serve, memory flat: a minute
 #   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: a minute)
 #   make eval        what a budget costs in quality: an hour or two (EVAL=ppl: ten minutes; TEXT=file for your own)
 #   make model       fetch the default model
@@ -23,7 +24,7 @@ CONFIGURE = cmake -S . -B build -DH2OKV_CACHE='$(CACHE)' -DH2OKV_LLAMA=$(LLAMA) 
             -DCMAKE_INSTALL_PREFIX='$(PREFIX)' $(CMAKE_FLAGS)
 BUILD     = cmake --build build --parallel $(JOBS)
 
-.PHONY: build run test bench eval model install clean distclean help
+.PHONY: build run test soak bench eval model install clean distclean help
 
 build:
 	@scripts/setup.sh
@@ -46,6 +47,11 @@ test:
 	$(CONFIGURE) -DH2OKV_TESTS=ON -DH2OKV_CHECKS=ON -DH2OKV_WERROR=ON
 	$(BUILD)
 	cd build && ctest --output-on-failure --no-label-summary --parallel $(JOBS)
+
+soak:
+	@scripts/setup.sh test model
+	$(CONFIGURE) -DH2OKV_TESTS=ON
+	$(BUILD) --target soak
 
 BENCH ?= --minutes 10
 bench:

@@ -31,7 +31,7 @@ static const cli_option options[] = {
       "clients have to send it; also $H2OKV_API_KEY, which\nother users do not see" },
     { CLI_TEXT, 0, "api-key-file", FIELD(key_file), 0, 0, NULL, "FILE", "the same, from a file" },
     { CLI_COUNT, 0, "slots", FIELD(o.slots), 1, SERVE_MOST_SLOTS, NULL, "N", "requests decoded at once (4)" },
-    { CLI_COUNT, 0, "queue", FIELD(o.queue), 0, 65536, NULL, "N",
+    { CLI_COUNT, 0, "queue", FIELD(o.queue), 1, 65536, NULL, "N",
       "requests that may wait for a slot (64); the next one\ngets 429" },
     { CLI_COUNT, 0, "max-tokens", FIELD(o.most_tokens), 1, MOST_NEW, NULL, "N",
       "most tokens of an answer whose request names none\n(512)" },

