@@ -3,7 +3,8 @@
 #   make             build/h2okv and the libraries
 #   make run         the main job: a real text through a KV cache of 512 tokens (TEXT=file for your own)
 #   make test        build and run every test
-#   make soak        500 requests to h2okv serve, memory flat: a minute
+#   make soak        one session of 200,000 tokens, everything checked all the time (TOKENS=n for another length), and
+#                    500 requests to h2okv serve: half an hour
 #   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: a minute)
 #   make eval        what a budget costs in quality: an hour or two (EVAL=ppl: ten minutes; TEXT=file for your own)
 #   make model       fetch the default model
@@ -48,10 +49,12 @@ test:
 	$(BUILD)
 	cd build && ctest --output-on-failure --no-label-summary --parallel $(JOBS)
 
+TOKENS ?= 200000
 soak:
 	@scripts/setup.sh test model
 	$(CONFIGURE) -DH2OKV_TESTS=ON
-	$(BUILD) --target soak
+	$(BUILD) --target soak test_llama_soak
+	build/tests/test_llama_soak $(TOKENS) $$(nproc)
 
 BENCH ?= --minutes 10
 bench:

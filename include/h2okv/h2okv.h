@@ -257,10 +257,11 @@ H2OKV_API int h2okv_cache_probe(h2okv_cache *cache, uint32_t n, uint32_t spread)
  * Errors: E_ORDER (a lane was not observed and the policy needs scores), E_NAN (a policy's rank). */
 H2OKV_API int h2okv_cache_plan(h2okv_cache *cache, const h2okv_plan **out);
 
-/* Drop the tokens at positions pos0 and above. Exact while all of them are among the `recent` newest; further
- * back lanes hold different numbers of them, and each lane gives up its lowest ranked others, guarded ones last,
- * so that all stay equally long (plan->n_lost of them at most). A cut before the engine's oldest position
- * empties the cache. Scores keep what the dropped tokens' queries added. Errors: E_INVALID (pos0 < 0), E_NAN. */
+/* Drop the tokens at positions pos0 and above. Exact while all of them are among the `recent` newest. Further back
+ * lanes hold different numbers of them, and each lane gives up others, plan->n_lost at most, so that all stay equally
+ * long: the lowest ranked first, then those in grace, then recent ones, and sinks and pinned ones last. A cut before
+ * the engine's oldest position empties the cache. Scores keep what the dropped tokens' queries added. Errors:
+ * E_INVALID (pos0 < 0), E_NAN. */
 H2OKV_API int h2okv_cache_trim(h2okv_cache *cache, int32_t pos0, const h2okv_plan **out);
 
 /* The engine has applied the plan. Without a commit the plan never happened. A commit ends a pass, also with

@@ -32,7 +32,7 @@ typedef struct h2okv__range {
 /* A token that the selector may give up; see select.c. */
 typedef struct h2okv__candidate {
     double rank;
-    uint32_t guard; /* 0: open to ranks, 1: in grace, 2: recent, sink or pinned */
+    uint32_t guard; /* 0: open to ranks, 1: in grace, 2: recent, 3: sink or pinned */
     uint32_t index; /* in the lane's order */
 } h2okv__candidate;
 

@@ -12,7 +12,8 @@
  */
 #include "cache.h"
 
-enum guard { GUARD_NONE = 0, GUARD_GRACE = 1, GUARD_ALWAYS = 2 };
+/* What goes last when a deep cut has to take guarded tokens: what nobody can give back, sinks and pinned ones. */
+enum guard { GUARD_NONE = 0, GUARD_GRACE = 1, GUARD_RECENT = 2, GUARD_ALWAYS = 3 };
 
 /* Does `a` go before `b`? Indexes differ, so this is a strict total order. */
 static bool goes_before(const h2okv__candidate *a, const h2okv__candidate *b)
@@ -134,12 +135,15 @@ static double pooled_rank(const h2okv_cache *c, const h2okv__lane *lane, choice 
     return best;
 }
 
-static uint32_t guard_of(const h2okv_cache *c, int32_t pos, bool open, int32_t graced_from)
+static uint32_t guard_of(const h2okv_cache *c, const choice *ch, uint32_t k, int32_t pos)
 {
-    if (!open || h2okv__is_pinned(c, pos)) {
+    if (pos < (int64_t)c->options.sinks || h2okv__is_pinned(c, pos)) {
         return GUARD_ALWAYS;
     }
-    return pos >= graced_from ? GUARD_GRACE : GUARD_NONE;
+    if (k >= ch->open.end) {
+        return GUARD_RECENT;
+    }
+    return pos >= ch->graced_from ? GUARD_GRACE : GUARD_NONE;
 }
 
 /* Into the heap, if it goes before the root. */
@@ -170,8 +174,7 @@ static int choose_among(h2okv_cache *c, const h2okv__lane *lane, choice *ch, str
         if (kept_by_neighbour(c, lane, ch, k)) {
             continue;
         }
-        bool is_open = k >= ch->open.first && k < ch->open.end;
-        uint32_t guard = guard_of(c, lane->pos[cell], is_open, ch->graced_from);
+        uint32_t guard = guard_of(c, ch, k, lane->pos[cell]);
         consider(c, ch, (h2okv__candidate){pooled_rank(c, lane, ch, k), guard, k});
     }
     return H2OKV_OK;

@@ -351,6 +351,43 @@ static void test_a_whole_beginning_can_be_kept(void **state)
     CHECK(somewhere > 5);
 }
 
+/* A cut so deep that lanes have to give up guarded tokens: what is pinned stays longest, then what is recent. */
+static void test_a_deep_cut_takes_pins_last(void **state)
+{
+    (void)state;
+    h2okv_options o = small_options(8, 4, 16);
+    o.lanes = 2;
+    o.sinks = 1;
+    h2okv_cache *c = small_create(&o);
+    small_admit(c, 0, 3);
+    small_idle(c, 2);
+    small_evict(c);
+    CHECK_OK(h2okv_cache_pin(c, 1, 3, NULL));
+    for (int32_t pos = 3; pos < 11; pos++) { /* lane 0 likes the newest, lane 1 the oldest: it has 3 and 4 longest */
+        small_admit(c, pos, 1);
+        for (uint32_t lane = 0; lane < 2; lane++) {
+            float mass[SMALL_CELLS] = {0};
+            h2okv_lane_view view;
+            CHECK_OK(h2okv_cache_lane(c, lane, &view));
+            for (uint32_t i = 0; i < view.live; i++) {
+                uint32_t cell = view.order[i];
+                mass[cell] = view.pos[cell] < 3 ? 0.0f : lane == 0 ? (float)view.pos[cell] : 20.0f - (float)view.pos[cell];
+            }
+            CHECK_OK(h2okv_cache_observe_mass(c, lane, mass));
+        }
+        small_evict(c);
+    }
+    small_trim(c, 6); /* lane 0 holds 0 1 2 and more of the end than lane 1 */
+    for (uint32_t lane = 0; lane < 2; lane++) {
+        check_context("lane %u, %u live", lane, h2okv_cache_live(c));
+        CHECK(h2okv_cache_live(c) == 3);
+        for (int32_t p = 0; p < 3; p++) {
+            CHECK(holds(c, lane, p));
+        }
+    }
+    h2okv_cache_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +398,7 @@ int main(void)
         cmocka_unit_test(test_a_pooled_nan_is_refused),
         cmocka_unit_test(test_pooling_of_any_reach),
         cmocka_unit_test(test_a_whole_beginning_can_be_kept),
+        cmocka_unit_test(test_a_deep_cut_takes_pins_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

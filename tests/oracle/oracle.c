@@ -144,13 +144,16 @@ static void rank_all(oracle *o, uint32_t lane)
     }
 }
 
-/* 2: pinned, sink, recent or the newest token; 1: in grace; 0: ranks decide. */
+/* 3: pinned or sink; 2: recent or the newest token; 1: in grace; 0: ranks decide. */
 static int protection(const oracle *o, uint32_t lane, uint32_t index)
 {
     const oracle_lane *l = &o->lane[lane];
     const oracle_token *t = &l->token[index];
     uint32_t newer = l->count - 1 - index;
-    if ((t->pos < ORACLE_MAX_PINNED && o->pinned[t->pos]) || t->pos < (int64_t)o->options.sinks || newer < o->options.recent || newer == 0) {
+    if ((t->pos < ORACLE_MAX_PINNED && o->pinned[t->pos]) || t->pos < (int64_t)o->options.sinks) {
+        return 3;
+    }
+    if (newer < o->options.recent || newer == 0) {
         return 2;
     }
     return o->pass - t->pass < o->options.grace ? 1 : 0;
