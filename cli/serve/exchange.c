@@ -83,7 +83,6 @@ static enum MHD_Result out_of_memory(http_exchange *x)
 static bool gone(const http_exchange *x)
 {
     struct pollfd p = { .fd = x->c->fd, .events = POLLRDHUP };
-    if (atomic_load(&x->h->closing)) return true;
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
 }
 

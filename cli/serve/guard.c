@@ -130,24 +130,14 @@ void guard_phase(serve_http *h, http_connection *c, enum http_phase phase)
 
 /* ---- The end ------------------------------------------------------------------------------------------- */
 
-bool guard_wait_for_all(serve_http *h, double seconds)
+void guard_wait_for_all(serve_http *h, double seconds)
 {
     double until = cli_seconds() + seconds;
-    bool none;
     serve_lock_take(&h->lock);
     h->stopping = true;
     for (http_connection *c = h->first; c; c = c->next) {
         if (c->phase == HTTP_WAITS) cut(c);
     }
     while (h->first && serve_lock_wait(&h->lock, until)) {}
-    none = !h->first;
-    serve_lock_give(&h->lock);
-    return none;
-}
-
-void guard_close_all(serve_http *h)
-{
-    serve_lock_take(&h->lock);
-    for (http_connection *c = h->first; c; c = c->next) cut(c);
     serve_lock_give(&h->lock);
 }

@@ -274,11 +274,8 @@ void http_stop(serve_http *h)
     MHD_socket fd;
     if (!h) return;
     fd = MHD_quiesce_daemon(h->daemon);
-    if (!guard_wait_for_all(h, h->limits.stop)) {
-        atomic_store(&h->closing, true);
-        guard_close_all(h);
-    }
-    MHD_stop_daemon(h->daemon);
+    guard_wait_for_all(h, h->limits.stop);
+    MHD_stop_daemon(h->daemon); /* cuts those that are left: whoever waits for the engine sees it */
     guard_end(h);
     if (fd != MHD_INVALID_SOCKET) close(fd);
     free_all(h);

@@ -19,7 +19,6 @@
 #include "lock.h"
 
 #include <microhttpd.h>
-#include <stdatomic.h>
 
 /* Seconds; tests have shorter ones. */
 typedef struct http_limits {
@@ -57,7 +56,6 @@ struct serve_http {
     uint16_t port;
     bool guarded, loopback;
     pthread_t guard;
-    atomic_bool closing;  /* every wait ends now */
     serve_lock lock;      /* of all below */
     http_connection *first;
     bool stopping, ended; /* stopping: connections without a request are closed; ended: the guard goes */
@@ -91,8 +89,7 @@ http_connection *guard_add(serve_http *h, int fd); /* NULL: no memory, or no fil
 bool guard_crowded(serve_http *h);                   /* as many requests at once as there may be connections */
 void guard_remove(serve_http *h, http_connection *c);
 void guard_phase(serve_http *h, http_connection *c, enum http_phase phase);
-bool guard_wait_for_all(serve_http *h, double seconds); /* false: some connections are still there */
-void guard_close_all(serve_http *h);
+void guard_wait_for_all(serve_http *h, double seconds); /* for their end; those without a request end at once */
 
 /* ---- route.c ------------------------------------------------------------------------------------------ */
 
