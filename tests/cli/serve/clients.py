@@ -36,11 +36,14 @@ class Server:
         self.url = line.split()[2].rstrip(",")
         self.port = int(self.url.rsplit(":", 1)[1])
         self.model = line.split("model ")[1].strip()
-        self.errors = []
+        self.errors, self.clients = [], {}
         threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True).start()
 
     def client(self, key="none"):
-        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=WAIT)
+        """One for all threads, which keeps its connections."""
+        if key not in self.clients:
+            self.clients[key] = openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=WAIT)
+        return self.clients[key]
 
     def get(self, path):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
