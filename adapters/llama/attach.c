@@ -20,6 +20,7 @@ static int make_context(h2okv_llama *h, struct llama_context_params params, h2ok
     params.n_batch = params.n_ubatch = h->most_tokens;
     params.n_seq_max = h->n_sequences;
     params.kv_unified = false; /* each sequence has cells of its own */
+    params.swa_full = h->window > 0; /* as many cells for sliding windows, so that a pass always fits */
     /* Flash attention never writes its weights to memory; its nodes are exchanged, or it must be off. */
     params.flash_attn_type = h->fused ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     params.cb_eval = h2okv__tap;
@@ -219,6 +220,18 @@ static bool allocate_sequences(h2okv_llama *h, uint32_t n)
     return made;
 }
 
+static bool allocate_layers(h2okv_llama *h)
+{
+    h->n_all_layers = (uint32_t)llama_model_n_layer(h->model);
+    h->place = calloc(h->n_all_layers, sizeof *h->place);
+    for (uint32_t i = 0; i < h->n_all_layers && h->place != NULL; i++) {
+        h->place[i] = h2okv__is_window_layer(h->model, i) ? UINT32_MAX : h->n_layers++;
+    }
+    h->window = h->n_layers < h->n_all_layers ? (uint32_t)llama_model_n_swa(h->model) : 0;
+    h->layer = calloc(h->n_layers, sizeof *h->layer);
+    return h->place != NULL && h->layer != NULL;
+}
+
 static h2okv_llama *allocate(struct llama_model *model, const struct llama_context_params *params,
                              const h2okv_llama_options *o, const h2okv_options *cache)
 {
@@ -238,14 +251,27 @@ static h2okv_llama *allocate(struct llama_model *model, const struct llama_conte
     memcpy(h->rope, (const double[H2OKV__N_ROPE]){params->rope_scaling_type, (double)params->rope_freq_base,
            (double)params->rope_freq_scale, (double)params->yarn_ext_factor, (double)params->yarn_attn_factor,
            (double)params->yarn_beta_fast, (double)params->yarn_beta_slow, params->yarn_orig_ctx}, sizeof h->rope);
-    h->n_layers = (uint32_t)llama_model_n_layer(model);
-    h->layer = calloc(h->n_layers, sizeof *h->layer);
     h->most_tokens = o->ubatch > o->sequences ? o->ubatch : o->sequences;
-    if (!allocate_sequences(h, o->sequences) || h->layer == NULL) {
+    if (!allocate_layers(h) || !allocate_sequences(h, o->sequences)) {
         h2okv_llama_free(h);
         return NULL;
     }
     return h;
+}
+
+/* llama.cpp keeps full attention and sliding windows in two caches: it is seen where they lie. */
+static int check_windows(const h2okv_llama *h, h2okv_error *error)
+{
+    bool as_expected = !h->window_scattered;
+    for (uint32_t i = 0; i < h->n_layers; i++) {
+        as_expected = as_expected && h->layer[i].k->buffer == h->layer[0].k->buffer &&
+                      h->layer[i].k->buffer != h->window_buffer;
+    }
+    if (h->window == 0 || as_expected) {
+        return H2OKV_OK;
+    }
+    return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "its layers with full attention and with sliding "
+                           "windows are not those that are expected, or not all in host memory");
 }
 
 static int make_and_probe(h2okv_llama *h, struct llama_context_params params, bool fused, h2okv_error *error)
@@ -256,7 +282,7 @@ static int make_and_probe(h2okv_llama *h, struct llama_context_params params, bo
     for (uint32_t i = 0; i < h->n_layers && status == H2OKV_OK; i++) {
         status = check_layer(h, i, error);
     }
-    return status;
+    return status != H2OKV_OK ? status : check_windows(h, error);
 }
 
 /* As if nothing had been made and probed, but for why. */
@@ -271,6 +297,9 @@ static void unmake(h2okv_llama *h)
     }
     memset(&h->batch, 0, sizeof h->batch);
     memset(h->layer, 0, h->n_layers * sizeof *h->layer);
+    h->window_bytes = 0;
+    h->window_buffer = NULL;
+    h->window_scattered = false;
     h->context = NULL;
     h->cells = h->wanted_cells;
 }
@@ -320,6 +349,10 @@ int h2okv_llama_create(h2okv_llama **out, struct llama_model *model, struct llam
     if (status != H2OKV_OK) {
         return status;
     }
+    status = h2okv__check_window(model, cache.budget, error);
+    if (status != H2OKV_OK) {
+        return status;
+    }
     h2okv_llama *h = allocate(model, &params, &o, &cache);
     if (h == NULL) {
         return h2okv_error_set(error, H2OKV_E_NOMEM, "ubatch", "out of memory");
@@ -358,6 +391,7 @@ void h2okv_llama_free(h2okv_llama *h)
     free(h->weights_copy);
     free(h->round);
     free(h->sequence);
+    free(h->place);
     free(h->layer);
     free(h);
 }

@@ -108,11 +108,22 @@ static void apply_moves(const h2okv_llama *h, const h2okv__sequence *s, const h2
 }
 
 /* The books and llama.cpp's own must name the same stretch of positions. */
+/* The oldest position that a token at `pos` sees in a sliding window. */
+static int32_t first_in_window(const h2okv_llama *h, int32_t pos)
+{
+    int32_t first = pos - (int32_t)h->window + 1;
+    return first > 0 ? first : 0;
+}
+
+/* With sliding windows llama.cpp tells of their cache, where it takes the cells of what no token sees any more. */
 static bool engine_agrees(const h2okv_llama *h, const h2okv__sequence *s, int32_t oldest, int32_t newest)
 {
     llama_memory_t memory = llama_get_memory(h->context);
     llama_seq_id id = (llama_seq_id)s->id;
-    return llama_memory_seq_pos_min(memory, id) == oldest && llama_memory_seq_pos_max(memory, id) == newest;
+    int32_t first = llama_memory_seq_pos_min(memory, id), needed = first_in_window(h, newest + 1);
+    bool whole = h->window == 0 || newest < 0 ? first == oldest
+                                              : first >= oldest && first <= (needed > oldest ? needed : oldest);
+    return whole && llama_memory_seq_pos_max(memory, id) == newest;
 }
 
 static int broken(h2okv_llama *h, const char *what)
@@ -216,6 +227,17 @@ int h2okv__abandon(h2okv_llama *h, h2okv__sequence *s)
     return h2okv__check_engine(h, s);
 }
 
+/* How many tokens before pos0 sliding windows would miss: what the tokens from there on did not see is gone. */
+static uint32_t missing_from_window(const h2okv_llama *h, const h2okv__sequence *s, int32_t pos0)
+{
+    if (h->window == 0 || pos0 >= s->next_pos || h2okv_cache_live(s->cache) == 0) {
+        return 0;
+    }
+    int32_t first = llama_memory_seq_pos_min(llama_get_memory(h->context), (llama_seq_id)s->id);
+    int32_t needed = first_in_window(h, pos0);
+    return first > needed ? (uint32_t)((first < pos0 ? first : pos0) - needed) : 0;
+}
+
 int h2okv__cut(h2okv_llama *h, h2okv__sequence *s, int32_t pos0, uint32_t *n_lost)
 {
     const h2okv_plan *plan;
@@ -223,14 +245,15 @@ int h2okv__cut(h2okv_llama *h, h2okv__sequence *s, int32_t pos0, uint32_t *n_los
     if (status != H2OKV_OK) {
         return h2okv__llama_fail(h, status, "pos0", "cannot cut at position %d: %s", pos0, h2okv_strerror(status));
     }
-    if (plan->n_lost > 0 && n_lost == NULL) {
+    uint32_t missing = missing_from_window(h, s, pos0), lost = plan->n_lost > missing ? plan->n_lost : missing;
+    if (lost > 0 && n_lost == NULL) {
         return h2okv__llama_fail(h, H2OKV_E_UNSUPPORTED, "pos0",
                                  "a cut at position %d reaches past the %u recent tokens and would lose up to %u "
                                  "before it: cut later, or accept the loss",
-                                 pos0, h2okv__options(s).recent, plan->n_lost);
+                                 pos0, h2okv__options(s).recent, lost);
     }
     if (n_lost != NULL) {
-        *n_lost = plan->n_lost;
+        *n_lost = lost;
     }
     return apply(h, s, plan, pos0 - 1);
 }

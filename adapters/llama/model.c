@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Directory of the file that libllama was loaded from. */
@@ -59,6 +60,13 @@ static bool metadata(const struct llama_model *model, const char *suffix, char *
     return llama_model_meta_val_str(model, key, out, size) >= 0;
 }
 
+static bool has_metadata_of(const struct llama_model *model, const char *architecture)
+{
+    char found[96];
+    return llama_model_meta_val_str(model, "general.architecture", found, sizeof found) >= 0 &&
+           strcmp(found, architecture) == 0;
+}
+
 static bool has_metadata(const struct llama_model *model, const char *suffix, const char *value)
 {
     char found[96];
@@ -71,6 +79,31 @@ bool h2okv__k_and_v_differ(const struct llama_model *model)
     char k[96], v[96];
     return metadata(model, "attention.key_length", k, sizeof k) &&
            metadata(model, "attention.value_length", v, sizeof v) && strcmp(k, v) != 0;
+}
+
+/* Of so many layers in a row the last one has full attention, the others sliding windows; 0: not known. */
+static uint32_t window_period(const struct llama_model *model)
+{
+    char period[96];
+    if (!has_metadata_of(model, "gemma3")) {
+        return 0;
+    }
+    return metadata(model, "attention.sliding_window_pattern", period, sizeof period) ? (uint32_t)atoi(period) : 6;
+}
+
+bool h2okv__is_window_layer(const struct llama_model *model, uint32_t layer)
+{
+    uint32_t period = llama_model_n_swa(model) > 0 ? window_period(model) : 0;
+    return period > 0 && layer % period < period - 1;
+}
+
+static bool all_are_windows(const struct llama_model *model)
+{
+    uint32_t n = (uint32_t)llama_model_n_layer(model), windows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        windows += h2okv__is_window_layer(model, i);
+    }
+    return windows == n;
 }
 
 /* Why the model is refused, or NULL. */
@@ -92,8 +125,11 @@ static const char *refusal(const struct llama_model *model)
     if (has_metadata(model, "attention.kv_lora_rank", NULL) || has_metadata(model, "attention.key_length_mla", NULL)) {
         return "it uses multi-head latent attention (MLA), whose cache has no K and V by head";
     }
-    if (llama_model_n_swa(model) > 0) {
-        return "it uses sliding-window attention, which is not tested yet";
+    if (llama_model_n_swa(model) > 0 && window_period(model) < 2) {
+        return "it uses sliding-window attention, which is tested with Gemma 3 only";
+    }
+    if (all_are_windows(model)) {
+        return "it uses sliding-window attention in all layers: none of them grows";
     }
     return NULL;
 }
@@ -108,4 +144,14 @@ int h2okv_llama_check_model(const struct llama_model *model, h2okv_error *error)
     llama_model_desc(model, description, sizeof description);
     return h2okv_error_set(error, H2OKV_E_UNSUPPORTED, "model", "this model (%s) cannot be used: %s", description,
                            why);
+}
+
+int h2okv__check_window(const struct llama_model *model, uint32_t budget, h2okv_error *error)
+{
+    int32_t window = llama_model_n_swa(model);
+    if (window <= 0 || budget >= (uint32_t)window) {
+        return H2OKV_OK;
+    }
+    return h2okv_error_set(error, H2OKV_E_INVALID, "budget", "budget is %u: this model's sliding-window layers see %d "
+                           "tokens, so it must be at least that", budget, window);
 }

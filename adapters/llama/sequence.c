@@ -63,6 +63,7 @@ int h2okv_llama_seq_set_budget(h2okv_llama *h, uint32_t seq, uint32_t budget, ui
         return h2okv__llama_fail(h, H2OKV_E_INVALID, "budget",
                                  "budget is %u: there is room for %u, or give options.room more", budget, h->room);
     }
+    status = status != H2OKV_OK ? status : h2okv__check_window(h->model, budget, &h->error);
     if (status != H2OKV_OK) {
         return status;
     }
@@ -169,6 +170,8 @@ int h2okv_llama_seq_get_stats(const h2okv_llama *h, uint32_t seq, h2okv_llama_st
         out->kv_bytes += ggml_nbytes(h->layer[i].k) + ggml_nbytes(h->layer[i].v);
     }
     out->kv_bytes_per_token = out->kv_bytes / h->cells / h->n_sequences;
+    out->kv_bytes_window = h->window_bytes;
+    out->kv_bytes += h->window_bytes;
     return H2OKV_OK;
 }
 

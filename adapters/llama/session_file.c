@@ -27,6 +27,10 @@ static int check_call(h2okv_llama *h, uint32_t seq, const char *path, h2okv__seq
     if (status == H2OKV_OK && (path == NULL || path[0] == '\0')) {
         return h2okv__llama_fail(h, H2OKV_E_INVALID, "path", "there is no path");
     }
+    if (status == H2OKV_OK && h->window > 0) {
+        return h2okv__llama_fail(h, H2OKV_E_UNSUPPORTED, "model",
+                                 "sessions of a model with sliding windows cannot be saved yet");
+    }
     return status;
 }
 

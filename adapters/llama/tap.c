@@ -31,9 +31,11 @@ static int softmax_layer(const struct ggml_tensor *node)
     return h2okv__layer_of_name(node->name, "kq_soft_max-");
 }
 
+/* NULL: there is none, or it has no lanes. */
 static h2okv__layer *layer_at(h2okv_llama *h, int index)
 {
-    return index >= 0 && (uint32_t)index < h->n_layers ? &h->layer[index] : NULL;
+    bool there = index >= 0 && (uint32_t)index < h->n_all_layers && h->place[index] != UINT32_MAX;
+    return there ? &h->layer[h->place[index]] : NULL;
 }
 
 static void note_failure(h2okv_llama *h, int status, const char *field, const char *text)
@@ -71,14 +73,30 @@ static void learn_heads(h2okv__layer *layer, const struct ggml_tensor *softmax)
     layer->seen_weights = true;
 }
 
+/* K or V of a sliding window. */
+static void learn_window(h2okv_llama *h, const struct ggml_tensor *tensor, bool is_k)
+{
+    h->window_bytes += ggml_nbytes(tensor);
+    if (is_k && h->window_buffer == NULL) {
+        h->window_buffer = tensor->buffer;
+    }
+    h->window_scattered = h->window_scattered || (is_k && h->window_buffer != tensor->buffer);
+}
+
 static void learn_tensor(h2okv_llama *h, struct ggml_tensor *node)
 {
-    h2okv__layer *layer = layer_at(h, h2okv__layer_of_name(node->view_src->name, "cache_k_l"));
+    int k = h2okv__layer_of_name(node->view_src->name, "cache_k_l");
+    int v = h2okv__layer_of_name(node->view_src->name, "cache_v_l");
+    h2okv__layer *layer = layer_at(h, k);
+    if (layer == NULL && layer_at(h, v) == NULL && (k >= 0 || v >= 0)) {
+        learn_window(h, node->view_src, k >= 0);
+        return;
+    }
     if (layer != NULL) {
         layer->k = node->view_src;
         return;
     }
-    layer = layer_at(h, h2okv__layer_of_name(node->view_src->name, "cache_v_l"));
+    layer = layer_at(h, v);
     if (layer != NULL) {
         layer->v = node->view_src;
         layer->v_transposed = node->ne[0] == 1; /* then every number is a row of its own */
@@ -203,7 +221,8 @@ static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax
     }
     for (uint32_t i = 0; i < h->n_pass; i++) {
         h2okv__sequence *s = h->pass[i].sequence;
-        int status = observe_rows(h, s, (uint32_t)index, softmax, data + i * (softmax->nb[3] / sizeof(float)));
+        int status = observe_rows(h, s, (uint32_t)(layer - h->layer), softmax,
+                                  data + i * (softmax->nb[3] / sizeof(float)));
         if (status != H2OKV_OK) {
             note_weights(h, s, status);
             return;
@@ -213,6 +232,12 @@ static void observe(h2okv_llama *h, int index, const struct ggml_tensor *softmax
 
 /* ---- The callback ---- */
 
+/* K of a layer with lanes is written. */
+static bool takes_cells(h2okv_llama *h, const struct ggml_tensor *node)
+{
+    return layer_at(h, h2okv__layer_of_name(node->view_src->name, "cache_k_l")) != NULL;
+}
+
 /* Where K and V go: learnt by the probe; in a pass the first one tells which cells the tokens take. */
 static void asked_rows(h2okv_llama *h, struct ggml_tensor *node)
 {
@@ -221,7 +246,7 @@ static void asked_rows(h2okv_llama *h, struct ggml_tensor *node)
     }
     if (h->tap_mode == H2OKV__TAP_PROBE) {
         learn_tensor(h, node);
-    } else if (!h->pass_admitted && h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
+    } else if (!h->pass_admitted && takes_cells(h, node)) {
         admit(h, node->src[1]);
     }
 }
@@ -244,15 +269,15 @@ static void asked_flash(h2okv_llama *h, struct ggml_tensor *node)
         h2okv__learn_flash(h, layer, node);
     }
     if (layer != NULL && h->fused) {
-        h2okv__exchange(h, node, index); /* in a probe too: llama.cpp's own ends the process on some shapes */
+        /* in a probe too: llama.cpp's own ends the process on some shapes */
+        h2okv__exchange(h, node, (int)(layer - h->layer));
     }
 }
 
 /* Wants to be told of every node, and then to go no further. */
 static bool cancel(h2okv_llama *h, const struct ggml_tensor *node, bool ask)
 {
-    if (ask && node->op == GGML_OP_SET_ROWS && node->view_src != NULL &&
-        h2okv__layer_of_name(node->view_src->name, "cache_k_l") >= 0) {
+    if (ask && node->op == GGML_OP_SET_ROWS && node->view_src != NULL && takes_cells(h, node)) {
         int64_t cell = 0;
         ggml_backend_tensor_get(node->src[1], &cell, 0, sizeof cell);
         h->cancelled_cell = (uint32_t)cell;

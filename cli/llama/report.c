@@ -100,7 +100,7 @@ static void put_new_line(FILE *out, const generation *g)
 
 static uint64_t full_bytes(const h2okv_llama_stats *s, uint64_t positions)
 {
-    return s->kv_bytes_per_token * positions;
+    return s->kv_bytes_per_token * positions + s->kv_bytes_window;
 }
 
 void report_policy(FILE *out, const run_options *o, const engine *e)

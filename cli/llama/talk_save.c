@@ -76,7 +76,8 @@ static int refused(const talk *t, const char *verb, const char *path, int status
     cli_error("chat", "/%s %s: %s", verb, path, h2okv_llama_last_error(t->engine->h)->text);
     switch (status) {
     case H2OKV_E_FILE: return CLI_INPUT;
-    case H2OKV_E_INVALID: return CLI_USAGE;
+    case H2OKV_E_INVALID:
+    case H2OKV_E_UNSUPPORTED: return CLI_USAGE;
     default: return CLI_ENGINE;
     }
 }

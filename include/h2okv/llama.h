@@ -75,7 +75,12 @@ static inline void h2okv_llama_options_init(h2okv_llama_options *options)
 H2OKV_API int h2okv_llama_load_backends(const char *directory);
 
 /* H2OKV_OK, or E_UNSUPPORTED with `error` naming why this model is refused: recurrent, hybrid, encoder,
- * diffusion, multi-head latent attention, sliding window; until each of them is tested. */
+ * diffusion, multi-head latent attention, sliding windows of other models than Gemma 3; until each of them is tested.
+ *
+ * Gemma 3: lanes are those of the layers with full attention, which h2okv_llama_lane numbers without the others. Layers
+ * with sliding windows stay llama.cpp's; as they need what they see, the budget has to be at least the window. A cut is
+ * exact only as far as the windows still hold what the next token sees, which llama.cpp mostly gives up at once:
+ * h2okv_llama_seq_trim says so. Sessions cannot be saved. */
 H2OKV_API int h2okv_llama_check_model(const struct llama_model *model, h2okv_error *error);
 
 /* Make a context for `model` (not owned; must outlive the result) and attach to it. Of `params` n_ctx, n_batch,
@@ -223,7 +228,8 @@ typedef struct h2okv_llama_stats {
     uint32_t budget, ubatch, cells;      /* budget: that of now; cells: what a sequence really has */
     uint32_t layers, lanes;              /* lanes over all layers */
     uint64_t kv_bytes;                   /* K and V tensors of the context: of all sequences */
-    uint64_t kv_bytes_per_token;         /* so a full cache needs this times next_pos */
+    uint64_t kv_bytes_per_token;         /* so a full cache needs this times next_pos, and kv_bytes_window */
+    uint64_t kv_bytes_window;            /* of kv_bytes those of sliding windows, which do not grow; mostly 0 */
     const char *isa;                     /* instruction set of the kernels; NULL in observe mode */
     const char *not_fused;               /* why fused attention was not possible, NULL when nothing was against it */
     uint64_t engine_us, bookkeeping_us;  /* time in llama_decode without ours, and in observe, plan, moves and

