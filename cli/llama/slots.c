@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 192 }; /* tokens between two looks at a guide, as in h2okv_llama_guide */
+enum { CHUNK = 192 };    /* tokens between two looks at a guide, as in h2okv_llama_guide */
+enum { FIRST_COME = 4 }; /* of so many chunks one is the oldest job's */
 
 /* ---- The end of a job --------------------------------------------------------------------------------- */
 
@@ -330,6 +331,7 @@ static void read_chunk(slots *s, slot *t)
     uint32_t n = 0;
     int status = read_some(s, t, &n);
     s->numbers.prompt_s += cli_seconds() - start;
+    s->chunks++;
     if (status) {
         fail_by_engine(s, t, status);
         return;
@@ -344,16 +346,19 @@ static void read_chunk(slots *s, slot *t)
     if (t->at == t->prompt.n) write_next(s, t);
 }
 
-/* Slots that read take turns, a chunk each. */
-static void read_prompts(slots *s)
+/* One chunk in four goes to the slot that was given its job first, the others to the one that has least to read: so
+ * prompts that came together end one by one and not all at the last moment, and a long one is not put off for ever. */
+static slot *choose_reader(slots *s)
 {
+    bool first_come = s->chunks % FIRST_COME == 0;
+    slot *best = NULL;
     for (uint32_t i = 0; i < s->n; i++) {
-        slot *t = &s->slot[(s->turn + i) % s->n];
+        slot *t = &s->slot[i];
+        uint64_t left = t->prompt.n - t->at, least_left = best ? best->prompt.n - best->at : 0;
         if (t->state != SLOT_READING) continue;
-        s->turn = t->seq + 1;
-        read_chunk(s, t);
-        return;
+        if (!best || (first_come || left == least_left ? t->used < best->used : left < least_left)) best = t;
     }
+    return best;
 }
 
 /* ---- Answers ------------------------------------------------------------------------------------------ */
@@ -442,9 +447,11 @@ bool slots_busy(const slots *s)
 
 void slots_round(slots *s, double seconds)
 {
+    slot *reader;
     take_jobs(s, seconds);
     drop_who_left(s);
-    read_prompts(s);
+    reader = choose_reader(s);
+    if (reader) read_chunk(s, reader);
     write_answers(s);
     count_slots(s);
 }

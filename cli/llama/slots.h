@@ -77,7 +77,7 @@ typedef struct slots {
     bool keeps_all, uses_scores;
     slot slot[SERVE_MOST_SLOTS];
     uint32_t n;
-    uint32_t turn;   /* the slot that reads next */
+    uint64_t chunks; /* of prompts, read so far */
     uint64_t jobs;   /* taken so far */
     serve_numbers numbers;
     bool broken;     /* the context cannot be used any more */

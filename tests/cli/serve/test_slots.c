@@ -206,6 +206,38 @@ static void who_writes_goes_on_while_others_read(void **state)
     free(text);
 }
 
+/* A short prompt overtakes a long one, which is read nevertheless; of equal ones the first is answered first. */
+static void the_shortest_rest_is_read_first(void **state)
+{
+    char *text = long_text(80), *shorter = long_text(30);
+    serve_job *first = put(completion(text, 1)), *second, *late;
+    uint32_t before;
+    (void)state;
+    forget_all();
+    slots_round(&s, 0);
+    second = put(completion(text, 1));
+    late = put(completion(shorter, 1));
+    s.chunks = 0;
+    slots_round(&s, 0); /* the oldest one's */
+    before = slot_of(first)->at;
+    assert_in_range(before, 2 * 64, 2 * 128);
+    for (uint32_t i = 0; i < 3; i++) slots_round(&s, 0);
+    assert_int_equal(slot_of(second)->at, 0);
+    assert_int_equal(slot_of(first)->at, before);
+    assert_in_range(slot_of(late)->at, 3 * 64, 3 * 128);
+    serve_job_leave(late);
+    for (uint32_t i = 0; i < 4; i++) slots_round(&s, 0);
+    assert_int_equal(slot_of(second)->at, 0);
+    assert_in_range(slot_of(first)->at, 6 * 64, 6 * 128);
+    serve_job_leave(first);
+    for (uint32_t i = 0; i < 2; i++) slots_round(&s, 0);
+    assert_in_range(slot_of(second)->at, 2 * 64, 2 * 128);
+    serve_job_leave(second);
+    slots_round(&s, 0);
+    free(shorter);
+    free(text);
+}
+
 static void more_jobs_than_slots_wait_their_turn(void **state)
 {
     serve_job *job[SLOTS + 2];
@@ -228,6 +260,7 @@ int main(void)
         cmocka_unit_test(time_limits_hold),
         cmocka_unit_test(a_prompt_past_the_trained_context_is_refused),
         cmocka_unit_test(who_writes_goes_on_while_others_read),
+        cmocka_unit_test(the_shortest_rest_is_read_first),
         cmocka_unit_test(more_jobs_than_slots_wait_their_turn),
     };
     return cmocka_run_group_tests(tests, rig_start, rig_end);
