@@ -205,6 +205,9 @@ int cli_check_text(const char *command, const char *name, cli_buffer *text); /* 
 int cli_read_text(const char *command, const char *path, cli_buffer *text);        /* a file, checked */
 int cli_read_licences(const char *command, cli_buffer *text); /* a long text that Debian systems have */
 
+/* Where the last paragraph begins: behind the last empty line that has text after it. */
+const char *cli_last_paragraph(const char *text, size_t n);
+
 /* ---- save.c ------------------------------------------------------------------------------------------- */
 
 /* A file that appears at `path` whole or not at all. Write to `file`, then keep or drop it; all zero: nothing to drop.

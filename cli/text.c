@@ -103,3 +103,11 @@ int cli_read_licences(const char *command, cli_buffer *text)
     cli_error(command, "no text: this system has no /usr/share/common-licenses; give one with -f FILE");
     return CLI_INPUT;
 }
+
+const char *cli_last_paragraph(const char *text, size_t n)
+{
+    const char *at = text + n;
+    while (at > text && strchr(" \t\r\n", at[-1])) at--;
+    while (at - text >= 2 && !(at[-1] == '\n' && at[-2] == '\n')) at--;
+    return at - text >= 2 ? at : text;
+}

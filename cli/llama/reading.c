@@ -15,19 +15,10 @@ enum { MOST_AUTO_GUIDE = 64 };
 
 /* ---- The guide ---------------------------------------------------------------------------------------- */
 
-/* Where the last paragraph begins: behind the last empty line that has text after it. */
-static const char *last_paragraph(const cli_buffer *text)
-{
-    const char *at = text->data + text->n;
-    while (at > text->data && strchr(" \t\r\n", at[-1])) at--;
-    while (at - text->data >= 2 && !(at[-1] == '\n' && at[-2] == '\n')) at--;
-    return at - text->data >= 2 ? at : text->data;
-}
-
 /* The last tokens of the prompt that ask. */
 static int count_asking(const generation *g, const cli_buffer *text, uint32_t *n)
 {
-    const char *paragraph = last_paragraph(text);
+    const char *paragraph = cli_last_paragraph(text->data, text->n);
     llama_token *tokens = NULL;
     int code = engine_tokenize_more(g->engine, paragraph, (size_t)(text->data + text->n - paragraph), &tokens, n);
     *n += g->n_behind;

@@ -67,20 +67,11 @@ static bool read_chat(const slots *s, const serve_request *r, slot_prompt *out, 
     return !code || (code == CLI_MODEL ? refuse_template(s, why) : out_of_memory(why));
 }
 
-/* Where the last paragraph begins: behind the last empty line that has text after it. */
-static const char *last_paragraph(const char *text, size_t n)
-{
-    const char *at = text + n;
-    while (at > text && strchr(" \t\r\n", at[-1])) at--;
-    while (at - text >= 2 && !(at[-1] == '\n' && at[-2] == '\n')) at--;
-    return at - text >= 2 ? at : text;
-}
-
 static bool read_completion(const slots *s, const serve_request *r, slot_prompt *out, uint32_t *n_last,
                             slot_refusal *why)
 {
     cli_buffer text = { .data = r->prompt, .n = r->prompt_bytes };
-    const char *paragraph = last_paragraph(r->prompt, r->prompt_bytes);
+    const char *paragraph = cli_last_paragraph(r->prompt, r->prompt_bytes);
     llama_token *last = NULL;
     if (engine_tokenize(s->engine, &text, &out->tokens, &out->n)) {
         return slot_refuse(why, 400, "prompt", "the prompt has no tokens: give it some text");
