@@ -5,7 +5,8 @@
 #   make test        build and run every test
 #   make soak        one session of 200,000 tokens, everything checked all the time (TOKENS=n for another length), and
 #                    500 requests to h2okv serve: half an hour
-#   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: a minute)
+#   make bench       build and run the benchmarks: a quarter of an hour (BENCH=--quick: some minutes); with LLAMA=source
+#                    beside llama.cpp's own server too, which is built first
 #   make eval        what a budget costs in quality: an hour or two (EVAL=ppl: ten minutes; TEXT=file for your own)
 #   make model       fetch the default model
 #   make install     into PREFIX (default /usr/local), below DESTDIR
@@ -59,6 +60,7 @@ soak:
 BENCH ?= --minutes 10
 bench:
 	@scripts/setup.sh model
+	@[ '$(LLAMA)' != source ] || scripts/build-llama.sh server
 	$(CONFIGURE)
 	$(BUILD) --target product
 	cmake --build build --target bench
