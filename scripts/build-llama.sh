@@ -6,7 +6,7 @@
 #   scripts/build-llama.sh [server]
 #
 # server: also llama.cpp's own server, as lib/llama-server (beside its backends, where it looks for them), for
-# bench/bench_clients.py.
+# bench/bench_clients.c.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
