@@ -11,21 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "h2okv/h2okv.h"
 #ifdef H2OKV_HAVE_LLAMA
 #include "h2okv/llama.h"
 #endif
+#include "timing.h"
 
 enum { LANES = 90, GROUP = 3, CELLS = 1024, BUDGET = 1023, STEPS = 300 };
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
 
 static void check(int status, const char *what)
 {
@@ -33,18 +26,6 @@ static void check(int status, const char *what)
         fprintf(stderr, "bench_books: %s: %s\n", what, h2okv_strerror(status));
         exit(6);
     }
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-    return values[n / 2];
 }
 
 /* One row of weights for all cells and heads, drawn once; which lane gets which part changes with the step. */

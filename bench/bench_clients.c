@@ -26,6 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "timing.h"
+
 enum { SLOTS = 4, NEW = 128, CELLS = 1280, MOST_CLIENTS = 16, MOST_ROUNDS = 20, START_SECONDS = 120, SECONDS = 600 };
 enum { LEVELS = 3 };
 static const uint32_t clients[LEVELS] = {1, 4, 16}, bursts[LEVELS] = {4, 1, 1}; /* of a round */
@@ -62,25 +64,12 @@ static uint32_t asked; /* prompts made so far */
 
 /* ---- Small things ---- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void check(bool ok, const char *what, const char *detail)
 {
     if (!ok) {
         fprintf(stderr, "bench_clients: %s failed%s%s\n", what, detail ? ": " : "", detail ? detail : "");
         exit(6);
     }
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* The least value that so many percent are not above; sorts. */
@@ -149,11 +138,11 @@ static void start(server *s, char *const *command)
         execv(command[0], command);
         _exit(127);
     }
-    for (double end = now() + START_SECONDS; !is_healthy(s->port);) {
+    for (double end = now_seconds() + START_SECONDS; !is_healthy(s->port);) {
         struct timespec moment = {.tv_nsec = 50000000};
         bool gone = waitpid(s->pid, NULL, WNOHANG) != 0;
         s->pid = gone ? 0 : s->pid;
-        check(!gone && now() < end, "starting a server", command[0]);
+        check(!gone && now_seconds() < end, "starting a server", command[0]);
         nanosleep(&moment, NULL);
     }
 }
@@ -276,7 +265,7 @@ static void receive(request *r)
         check(r->reply != NULL, "memory", NULL);
     }
     ssize_t n = read(r->fd, r->reply + r->n, r->room - r->n - 1);
-    double time = now();
+    double time = now_seconds();
     check(n >= 0, "receiving an answer", NULL);
     r->n += (size_t)n;
     r->reply[r->n] = '\0';
@@ -304,12 +293,12 @@ static uint64_t last_number(const char *reply, const char *key)
 static void wait_for(request *list, uint32_t n)
 {
     struct pollfd waits[MOST_CLIENTS];
-    double end = now() + SECONDS;
+    double end = now_seconds() + SECONDS;
     for (uint32_t left = n; left > 0;) {
         for (uint32_t i = 0; i < n; i++) {
             waits[i] = (struct pollfd){.fd = list[i].fd, .events = POLLIN}; /* below 0: not looked at */
         }
-        check(poll(waits, n, 1000) >= 0 && now() < end, "waiting for answers", NULL);
+        check(poll(waits, n, 1000) >= 0 && now_seconds() < end, "waiting for answers", NULL);
         for (uint32_t i = 0; i < n; i++) {
             if (waits[i].fd >= 0 && waits[i].revents) {
                 receive(&list[i]);
@@ -323,7 +312,7 @@ static void burst(server *s, uint32_t n, results *out)
 {
     request list[MOST_CLIENTS];
     uint64_t tokens = 0;
-    double began = now(), end = began;
+    double began = now_seconds(), end = began;
     for (uint32_t i = 0; i < n; i++) {
         ask(&list[i], s->port);
     }

@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "h2okv/llama.h"
+#include "timing.h"
 
 enum { MOST = 8, CONTEXT = 4096, BUDGET = 800, ROUNDS = 7, STEPS = 8, LONG_CONTEXT = 8192 };
 enum { COUNTS = 4, GROWTH = ROUNDS * STEPS * COUNTS };
@@ -39,31 +39,12 @@ typedef struct rig {
 
 /* ---- Small things ---- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void check(bool ok, const char *what)
 {
     if (!ok) {
         fprintf(stderr, "bench_conversations: %s failed\n", what);
         exit(6);
     }
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-    return values[n / 2];
 }
 
 static void silent(enum ggml_log_level level, const char *text, void *user)
@@ -214,9 +195,9 @@ static double block(rig *r, void (*step)(rig *, uint32_t), uint32_t n)
 {
     double took[STEPS];
     for (uint32_t i = 0; i < STEPS; i++) {
-        double start = now();
+        double start = now_seconds();
         step(r, n);
-        took[i] = now() - start;
+        took[i] = now_seconds() - start;
     }
     return median(took, STEPS);
 }

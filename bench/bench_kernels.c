@@ -20,11 +20,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/dtype.h"
 #include "kernels/attention.h"
+#include "timing.h"
 
 enum { KV_HEADS = 3, GROUP = 3, DIM = 64, PROMPT = 224, MOST_THREADS = 64, MOST_RUNS = 999, MOST_ROWS = 64 };
 enum { MODEL_BYTES = 24 << 20, COPY_BYTES = 64 << 20, MODEL_LAYERS = 30 };
@@ -62,13 +62,6 @@ static void *must(void *memory)
         exit(6);
     }
     return memory;
-}
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
 /* ---- Threads ---- */
@@ -249,12 +242,6 @@ static void set_up(uint32_t type, const row *rows, uint32_t n_rows)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void measure(row *rows, uint32_t n_rows, uint32_t runs, uint32_t type)
 {
     for (uint32_t run = 0; run < runs + 1; run++) { /* the first one warms up */
@@ -267,8 +254,7 @@ static void measure(row *rows, uint32_t n_rows, uint32_t runs, uint32_t type)
         }
     }
     for (uint32_t i = 0; i < n_rows; i++) {
-        qsort(rows[i].us, runs, sizeof(double), by_value);
-        rows[i].median = rows[i].us[runs / 2];
+        rows[i].median = median(rows[i].us, runs);
         rows[i].p10 = rows[i].us[runs / 10];
         rows[i].p90 = rows[i].us[runs - 1 - runs / 10];
     }

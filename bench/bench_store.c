@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "h2okv/h2okv.h"
+#include "timing.h"
 
 #ifndef H2OKV_BENCH_DIR
 #define H2OKV_BENCH_DIR "bench"
@@ -44,13 +44,6 @@ static void *must(void *memory)
         exit(6);
     }
     return memory;
-}
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
 /* [0, 1), from a fixed seed. */
@@ -92,12 +85,6 @@ static h2okv_store *create_store(uint32_t half, uint32_t max_pass)
     return store;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void must_be_ok(const char *what, int status)
 {
     if (status != H2OKV_OK) {
@@ -129,8 +116,7 @@ static void measure(result *r)
         must_update(store, kv, weights + i % TABLES * table);
         us[i] = now_us() - start;
     }
-    qsort(us, r->runs, sizeof *us, by_value);
-    r->median_us = us[r->runs / 2];
+    r->median_us = median(us, r->runs);
     r->p10_us = us[r->runs / 10];
     r->p90_us = us[r->runs - 1 - r->runs / 10];
     free(us);
@@ -158,8 +144,7 @@ static void measure_attend(result *r)
             us[i - warm] = now_us() - start;
         }
     }
-    qsort(us, runs, sizeof *us, by_value);
-    r->attend_us = us[runs / 2];
+    r->attend_us = median(us, runs);
     free(us);
     free(ring);
     h2okv_store_free(store);

@@ -285,6 +285,14 @@ struct llama_model *synth_model(const synth_shape *shape)
 
 /* ---- What every test needs ---- */
 
+struct llama_model *synth_nan_model(float spread)
+{
+    return synth_model(&(synth_shape){
+        .layers = 3, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 5, .spread = spread,
+        .nan_tensor = "token_embd.weight",
+    });
+}
+
 int synth_open(void **state)
 {
     (void)state;
@@ -412,4 +420,10 @@ bool synth_keeps(const h2okv_llama *h, uint32_t lane, int32_t wanted)
         i++;
     }
     return i < n;
+}
+
+bool synth_abort_at(void *aborter)
+{
+    synth_aborter *a = aborter;
+    return ++a->calls == a->at;
 }

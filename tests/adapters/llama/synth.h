@@ -12,6 +12,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -52,6 +53,9 @@ struct llama_model *synth_try(const synth_shape *shape);
 /* The same, but a refusal fails the test. */
 struct llama_model *synth_model(const synth_shape *shape);
 
+/* Three layers, two KV heads of four query heads; SYNTH_NAN_TOKEN holds a NaN. */
+struct llama_model *synth_nan_model(float spread);
+
 /* cmocka group set-up and tear-down; llama.cpp is silent from then on. */
 int synth_open(void **state);
 int synth_close(void **state);
@@ -79,5 +83,11 @@ void synth_assert_failed(const h2okv_llama *h, int status, int expected, const c
 uint32_t synth_recent(const h2okv_llama *h);
 /* Does the lane, of at most 256 tokens, hold the one at this position? */
 bool synth_keeps(const h2okv_llama *h, uint32_t lane, int32_t wanted);
+
+/* ggml's abort callback: breaks off at the call number `at`; 0: counts only. */
+typedef struct synth_aborter {
+    uint32_t calls, at;
+} synth_aborter;
+bool synth_abort_at(void *aborter);
 
 #endif

@@ -19,10 +19,7 @@ static int open_model(void **state)
         return -1;
     }
     synth_text(text, N, 12);
-    model = synth_model(&(synth_shape){
-        .layers = 3, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 5,
-        .nan_tensor = "token_embd.weight",
-    });
+    model = synth_nan_model(1.5f);
     return 0;
 }
 
@@ -39,16 +36,6 @@ static h2okv_llama *make(void)
 }
 
 /* ---- Passes that fail ---- */
-
-typedef struct aborter {
-    uint32_t calls, at; /* the call that aborts; 0: none */
-} aborter;
-
-static bool abort_at(void *user)
-{
-    aborter *a = user;
-    return ++a->calls == a->at;
-}
 
 /* Scores may differ in their last bits: a pass tried again may get other cells, and sums another order. */
 static void assert_nearly_same_books(const h2okv_llama *a, const h2okv_llama *b)
@@ -72,14 +59,14 @@ static void test_aborted_passes_leave_nothing(void **state)
 {
     (void)state;
     h2okv_llama *h = make(), *straight = make();
-    aborter a = {0};
-    llama_set_abort_callback(h2okv_llama_context(h), abort_at, &a);
+    synth_aborter a = {0};
+    llama_set_abort_callback(h2okv_llama_context(h), synth_abort_at, &a);
     assert_int_equal(h2okv_llama_decode(h, text, UBATCH), H2OKV_OK);
     assert_int_equal(h2okv_llama_decode(straight, text, UBATCH), H2OKV_OK);
     uint32_t calls = a.calls, aborted = 0;
     assert_true(calls > 20);
     for (uint32_t done = UBATCH, pass = 1; done < N; done += UBATCH, pass++) {
-        a = (aborter){.at = 1 + (pass * 7919) % calls};
+        a = (synth_aborter){.at = 1 + (pass * 7919) % calls};
         int status = h2okv_llama_decode(h, text + done, UBATCH);
         if (status != H2OKV_OK) { /* the last nodes of a piece of the graph cannot be aborted any more */
             synth_assert_failed(h, status, H2OKV_E_ENGINE, "decode", "failed to decode 8 tokens");
@@ -87,7 +74,7 @@ static void test_aborted_passes_leave_nothing(void **state)
             assert_int_equal(h2okv_llama_next_pos(h), done);
             synth_assert_books_match_engine(h);
             assert_nearly_same_books(h, straight);
-            a = (aborter){.at = 0};
+            a = (synth_aborter){.at = 0};
             assert_int_equal(h2okv_llama_decode(h, text + done, UBATCH), H2OKV_OK);
         }
         assert_int_equal(h2okv_llama_decode(straight, text + done, UBATCH), H2OKV_OK);
@@ -105,10 +92,10 @@ static void test_abort_in_a_later_pass(void **state)
 {
     (void)state;
     h2okv_llama *h = make();
-    aborter a = {0};
-    llama_set_abort_callback(h2okv_llama_context(h), abort_at, &a);
+    synth_aborter a = {0};
+    llama_set_abort_callback(h2okv_llama_context(h), synth_abort_at, &a);
     assert_int_equal(h2okv_llama_decode(h, text, UBATCH), H2OKV_OK);
-    a = (aborter){.at = a.calls * 3 + a.calls / 2};
+    a = (synth_aborter){.at = a.calls * 3 + a.calls / 2};
     assert_int_equal(h2okv_llama_decode(h, text + UBATCH, N - UBATCH), H2OKV_E_ENGINE);
     assert_int_equal(h2okv_llama_next_pos(h), 4 * UBATCH);
     synth_assert_books_match_engine(h);

@@ -257,29 +257,19 @@ static void test_policies_without_scores_read_as_they_do(void **state)
 
 /* ---- Failures ---- */
 
-typedef struct aborter {
-    uint32_t calls, at; /* the call that aborts; 0: none */
-} aborter;
-
-static bool abort_at(void *user)
-{
-    aborter *a = user;
-    return ++a->calls == a->at;
-}
-
 /* Every pass is first broken off somewhere, then made: the end must be as if nothing had happened. */
 static void test_aborted_passes_leave_nothing(void **state)
 {
     (void)state;
     h2okv_llama *h = make(), *straight = make();
     h2okv_llama_guide guide = make_guide();
-    aborter a = {0};
-    llama_set_abort_callback(h2okv_llama_context(h), abort_at, &a);
+    synth_aborter a = {0};
+    llama_set_abort_callback(h2okv_llama_context(h), synth_abort_at, &a);
     assert_int_equal(h2okv_llama_decode_guided(h, text, CHUNK, &guide), H2OKV_OK);
     assert_int_equal(h2okv_llama_decode_guided(straight, text, CHUNK, &guide), H2OKV_OK);
     uint32_t calls = a.calls, aborted = 0;
     for (uint32_t done = CHUNK, pass = 1; done < N; done += CHUNK, pass++) {
-        a = (aborter){.at = 1 + (pass * 7919) % calls};
+        a = (synth_aborter){.at = 1 + (pass * 7919) % calls};
         int status = h2okv_llama_decode_guided(h, text + done, CHUNK, &guide);
         if (status != H2OKV_OK) { /* the last nodes of a piece of the graph cannot be aborted any more */
             synth_assert_failed(h, status, H2OKV_E_ENGINE, "decode", "failed to decode 15 tokens");
@@ -288,7 +278,7 @@ static void test_aborted_passes_leave_nothing(void **state)
             assert_int_equal(synth_recent(h), RECENT);
             synth_assert_books_match_engine(h);
             assert_nearly_same_books(h, straight);
-            a = (aborter){.at = 0};
+            a = (synth_aborter){.at = 0};
             assert_int_equal(h2okv_llama_decode_guided(h, text + done, CHUNK, &guide), H2OKV_OK);
         }
         assert_int_equal(h2okv_llama_decode_guided(straight, text + done, CHUNK, &guide), H2OKV_OK);

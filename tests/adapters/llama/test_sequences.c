@@ -19,10 +19,7 @@ static int open_model(void **state)
     if (synth_open(state) != 0) {
         return -1;
     }
-    model = synth_model(&(synth_shape){
-        .layers = 3, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 5, .spread = 0.5f,
-        .nan_tensor = "token_embd.weight",
-    });
+    model = synth_nan_model(0.5f);
     return 0;
 }
 

@@ -19,10 +19,7 @@ static int open_model(void **state)
     if (synth_open(state) != 0) {
         return -1;
     }
-    model = synth_model(&(synth_shape){
-        .layers = 3, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 5, .spread = 0.5f,
-        .nan_tensor = "token_embd.weight",
-    });
+    model = synth_nan_model(0.5f);
     return 0;
 }
 
@@ -250,30 +247,20 @@ static void test_a_rank_that_fails_in_one(void **state)
     twins_close(&t);
 }
 
-typedef struct aborter {
-    uint32_t calls, at; /* the call that aborts; 0: none */
-} aborter;
-
-static bool abort_at(void *user)
-{
-    aborter *a = user;
-    return ++a->calls == a->at;
-}
-
 static void test_aborted_passes(void **state)
 {
     (void)state;
     static twins t;
     h2okv_options cache = cache_options();
     open_twins(&t, &cache);
-    aborter a = {0};
-    llama_set_abort_callback(h2okv_llama_context(t.h), abort_at, &a);
+    synth_aborter a = {0};
+    llama_set_abort_callback(h2okv_llama_context(t.h), synth_abort_at, &a);
     decode_right(&t, 5, 1);
     uint32_t calls = a.calls, aborted = 0;
     for (uint32_t i = 0; i < 40; i++) {
-        a = (aborter){.at = 1 + (i * 7919) % calls};
+        a = (synth_aborter){.at = 1 + (i * 7919) % calls};
         int status = decode_all(&t, 5, 100 + i, N);
-        a = (aborter){.at = 0};
+        a = (synth_aborter){.at = 0};
         if (status == H2OKV_OK) { /* the last nodes of a piece of the graph cannot be aborted any more */
             for (uint32_t s = 0; s < N; s++) {
                 assert_int_equal(h2okv_llama_seq_trim(t.h, s, h2okv_llama_next_pos(t.alone[s]), NULL), H2OKV_OK);

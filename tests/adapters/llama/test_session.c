@@ -296,10 +296,7 @@ static void test_among_several(void **state)
 static void test_token_that_is_nan(void **state)
 {
     (void)state;
-    struct llama_model *model = synth_model(&(synth_shape){
-        .layers = 3, .query_heads = 4, .kv_heads = 2, .k_dim = 32, .v_dim = 32, .seed = 5, .spread = 0.5f,
-        .nan_tensor = "token_embd.weight",
-    });
+    struct llama_model *model = synth_nan_model(0.5f);
     for (uint32_t mode = FUSED; mode <= OBSERVE; mode++) {
         place p = default_place(mode);
         h2okv_llama *a = make(model, &p), *b = make(model, &p);
