@@ -232,26 +232,27 @@ static int give_note(int status, unsigned char *bytes, h2okv__note found, void *
     return H2OKV_OK;
 }
 
-int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void **note, size_t *note_bytes)
+static int read_session(h2okv_llama *h, uint32_t seq, const char *path, bool restore, void **note, size_t *note_bytes)
 {
     h2okv__sequence *s;
     unsigned char *bytes;
     size_t n;
     h2okv__note found = {NULL, 0};
     int status = read_file(h, seq, path, &s, &bytes, &n);
-    status = status != H2OKV_OK ? status : h2okv__session_read(h, s, bytes, n, &found);
+    if (status == H2OKV_OK) {
+        status = restore ? h2okv__session_read(h, s, bytes, n, &found) : h2okv__session_check(h, s, bytes, n, &found);
+    }
     return give_note(status, bytes, found, note, note_bytes);
+}
+
+int h2okv_llama_seq_restore(h2okv_llama *h, uint32_t seq, const char *path, void **note, size_t *note_bytes)
+{
+    return read_session(h, seq, path, true, note, note_bytes);
 }
 
 int h2okv_llama_seq_read_note(h2okv_llama *h, uint32_t seq, const char *path, void **note, size_t *note_bytes)
 {
-    h2okv__sequence *s;
-    unsigned char *bytes;
-    size_t n;
-    h2okv__note found = {NULL, 0};
-    int status = read_file(h, seq, path, &s, &bytes, &n);
-    status = status != H2OKV_OK ? status : h2okv__session_check(h, s, bytes, n, &found);
-    return give_note(status, bytes, found, note, note_bytes);
+    return read_session(h, seq, path, false, note, note_bytes);
 }
 
 int h2okv_llama_restore(h2okv_llama *h, const char *path)
