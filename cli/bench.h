@@ -146,7 +146,6 @@ void bench_print(FILE *out, const bench *b);
 
 /* False: an error has been printed. */
 bool bench_print_json(FILE *out, const bench *b);
-bool bench_may_write(const char *path); /* so that nothing is measured that cannot be kept */
 bool bench_write_csv(const char *path, const bench *b);
 bool bench_write_svg(const char *path, const bench *b);
 

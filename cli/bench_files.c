@@ -141,14 +141,6 @@ bool bench_print_json(FILE *out, const bench *b)
 
 /* ---- CSV ---------------------------------------------------------------------------------------------- */
 
-bool bench_may_write(const char *path)
-{
-    FILE *file = fopen(path, "ab"); /* what is there stays until there is something better */
-    if (!file) return cli_error(command, "%s: cannot write: %s", path, strerror(errno));
-    fclose(file);
-    return true;
-}
-
 static void put_sample(FILE *out, const bench_point *p, uint32_t i)
 {
     const bench_sample *s = &p->sample[i];

@@ -224,6 +224,18 @@ bool cli_save_check(cli_saving *s);
 bool cli_save_keep(cli_saving *s);
 void cli_save_drop(cli_saving *s);
 
+/* A file that an option names; path may be NULL. */
+typedef struct cli_path {
+    const char *option, *path;
+    bool written; /* else it is read */
+} cli_path;
+/* Is every file that would be written another one than the rest? Under whatever names; if not, says so. */
+bool cli_check_paths(const char *command, const cli_path *list, size_t n);
+/* So that nothing is measured that cannot be kept; makes an empty file. If not, says why. */
+bool cli_may_write(const char *command, const char *path);
+/* A rename would put a plain file in the place of a device. If there is something else than a file, says so. */
+bool cli_may_replace(const char *command, const char *path);
+
 /* ---- table.c ------------------------------------------------------------------------------------------ */
 
 enum cli_group { CLI_HEAVY, CLI_SINK, CLI_RECENT, CLI_GONE };

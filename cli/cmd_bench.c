@@ -270,8 +270,12 @@ static int report(const bench *b, int code)
 static int go(const bench_options *o)
 {
     bench b = { .options = o };
+    const cli_path paths[] = {
+        { "-f", o->file, false }, { "-m", o->model, false }, { "--csv", o->csv, true }, { "--svg", o->svg, true },
+    };
     int code;
-    if ((o->csv && !bench_may_write(o->csv)) || (o->svg && !bench_may_write(o->svg))) return CLI_ENGINE;
+    if (!cli_check_paths(command, paths, sizeof paths / sizeof *paths)) return CLI_USAGE;
+    if ((o->csv && !cli_may_write(command, o->csv)) || (o->svg && !cli_may_write(command, o->svg))) return CLI_ENGINE;
     bench_look_at_machine(&b.machine);
     code = read_text(&b);
     if (!code && !bench_plan(&b)) code = CLI_ENGINE;

@@ -107,9 +107,13 @@ static int report(const eval *e, int code)
 static int go(const eval_options *o)
 {
     static eval e; /* too large for a stack */
+    const cli_path paths[] = {
+        { "-f", o->file, false }, { "-m", o->model, false }, { "--csv", o->csv, true }, { "--svg", o->svg, true },
+    };
     int code;
     e = (eval){ .options = o };
-    if ((o->csv && !eval_may_write(o->csv)) || (o->svg && !eval_may_write(o->svg))) return CLI_ENGINE;
+    if (!cli_check_paths(command, paths, sizeof paths / sizeof *paths)) return CLI_USAGE;
+    if ((o->csv && !cli_may_write(command, o->csv)) || (o->svg && !cli_may_write(command, o->svg))) return CLI_ENGINE;
     code = read_text(&e);
     if (!code) code = report(&e, eval_measure(&e));
     cli_buffer_free(&e.text);

@@ -36,6 +36,14 @@ static int go(const trace_options *o)
 #endif
 }
 
+static bool check_output(const trace_options *o)
+{
+    const cli_path paths[] = {
+        { "-f", o->run.file, false }, { "-m", o->run.model, false }, { "-o", o->output, true },
+    };
+    return cli_check_paths("trace", paths, sizeof paths / sizeof *paths);
+}
+
 static int cmd_trace(int argc, char **argv)
 {
     trace_options o = { 0 };
@@ -46,7 +54,7 @@ static int cmd_trace(int argc, char **argv)
         cli_error("trace", "no -o FILE: where to write the page, for instance -o trace.html");
         return CLI_USAGE;
     }
-    if (!run_take_arguments(&o.run, argc, argv, first) || !run_check(&o.run)) return CLI_USAGE;
+    if (!run_take_arguments(&o.run, argc, argv, first) || !run_check(&o.run) || !check_output(&o)) return CLI_USAGE;
     o.run.json = true; /* new text goes into memory, not to stdout */
     return go(&o);
 }

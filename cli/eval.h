@@ -145,7 +145,6 @@ void eval_print(FILE *out, const eval *e);
 
 /* False: an error has been printed. */
 bool eval_print_json(FILE *out, const eval *e);
-bool eval_may_write(const char *path); /* so that nothing is measured that cannot be kept */
 bool eval_write_csv(const char *path, const eval *e);
 bool eval_write_svg(const char *path, const eval *e);
 

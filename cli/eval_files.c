@@ -163,14 +163,6 @@ bool eval_print_json(FILE *out, const eval *e)
 
 /* ---- CSV ---------------------------------------------------------------------------------------------- */
 
-bool eval_may_write(const char *path)
-{
-    FILE *file = fopen(path, "ab"); /* what is there stays until there is something better */
-    if (!file) return cli_error(command, "%s: cannot write: %s", path, strerror(errno));
-    fclose(file);
-    return true;
-}
-
 static void put_quoted(FILE *out, const char *text)
 {
     fputc('"', out);

@@ -99,5 +99,8 @@ bool run_check_settings(run_options *o)
 
 bool run_check(run_options *o)
 {
-    return check_source(o) && run_check_settings(o);
+    const cli_path paths[] = {
+        { "-f", o->file, false }, { "-m", o->model, false }, { "--trace", o->trace, true },
+    };
+    return check_source(o) && cli_check_paths(o->command, paths, sizeof paths / sizeof *paths) && run_check_settings(o);
 }

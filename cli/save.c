@@ -11,8 +11,36 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A rename would put a plain file in the place of a device. */
-static bool may_replace(const char *command, const char *path)
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    bool no_a = stat(a, &x) != 0, no_b = stat(b, &y) != 0;
+    if (no_a || no_b) return no_a && no_b && strcmp(a, b) == 0;
+    return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool cli_check_paths(const char *command, const cli_path *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < n; k++) {
+            const cli_path *to = &list[i], *other = &list[k];
+            if (k == i || !to->written || !to->path || !other->path || !is_same_file(to->path, other->path)) continue;
+            return cli_error(command, "%s %s would be written over %s %s: give another name", to->option, to->path,
+                             other->option, other->path);
+        }
+    }
+    return true;
+}
+
+bool cli_may_write(const char *command, const char *path)
+{
+    FILE *file = fopen(path, "ab"); /* what is there stays until there is something better */
+    if (!file) return cli_error(command, "%s: cannot write: %s", path, strerror(errno));
+    fclose(file);
+    return true;
+}
+
+bool cli_may_replace(const char *command, const char *path)
 {
     struct stat info;
     if (stat(path, &info) || S_ISREG(info.st_mode)) return true;
@@ -41,7 +69,7 @@ bool cli_save_open(cli_saving *s, const char *command, const char *path)
     size_t room = strlen(path) + sizeof ".XXXXXX";
     int file;
     *s = (cli_saving){ .command = command, .path = path };
-    if (!may_replace(command, path)) return false;
+    if (!cli_may_replace(command, path)) return false;
     s->temporary = malloc(room);
     if (!s->temporary) return cli_error(command, "out of memory for a file name");
     snprintf(s->temporary, room, "%s.XXXXXX", path);

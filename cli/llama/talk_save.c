@@ -52,8 +52,10 @@ static char *make_note(const talk *t)
 static bool may_write(const char *path)
 {
     char start[8];
-    FILE *file = fopen(path, "rb");
+    FILE *file;
     bool is_session;
+    if (!cli_may_replace("chat", path)) return false;
+    file = fopen(path, "rb");
     if (!file) return true; /* there is none; or saving says why */
     is_session = fread(start, 1, sizeof start, file) == sizeof start && memcmp(start, "H2OKVSES", sizeof start) == 0;
     fclose(file);

@@ -249,6 +249,9 @@ static void other_files_are_not_written_over(void **state)
     kept = bytes_of(other);
     assert_string_equal(kept.data, "my notes");
     stderr_catch();
+    assert_int_equal(talk_save(&t, "/"), CLI_INPUT);
+    assert_contains(stderr_caught(), "/: cannot write: is a directory");
+    stderr_catch();
     assert_int_equal(talk_save(&t, "/nowhere/talk"), CLI_INPUT);
     assert_contains(stderr_caught(), "/save /nowhere/talk: ");
     assert_int_equal(talk_save(&t, file), 0);
