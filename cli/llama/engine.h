@@ -68,4 +68,10 @@ bool engine_special(const engine *e, llama_token token, cli_buffer *out);
 /* The last error that llama.cpp logged, or "". */
 const char *engine_last_log(void);
 
+/* Below this temperature nothing but the likeliest token is left, and logits divided by it could become infinite. */
+static inline bool engine_is_cold(double temperature)
+{
+    return temperature < 1e-6;
+}
+
 #endif

@@ -31,7 +31,7 @@ struct llama_sampler *generation_sampler(const run_options *o, const struct llam
     struct llama_sampler *bias = o->ignore_eos && chain ? without_end_tokens(vocab) : NULL;
     if (!chain || (o->ignore_eos && !bias)) return chain ? (llama_sampler_free(chain), NULL) : NULL;
     if (bias) llama_sampler_chain_add(chain, bias);
-    if (o->temp <= 0) {
+    if (engine_is_cold(o->temp)) {
         llama_sampler_chain_add(chain, llama_sampler_init_greedy());
         return chain;
     }

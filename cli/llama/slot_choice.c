@@ -17,21 +17,22 @@ static bool out_of_memory(slot_refusal *why)
     return slot_refuse(why, 500, NULL, "out of memory for the choice of tokens");
 }
 
-static struct llama_sampler *make_chain(const serve_request *r)
+static struct llama_sampler *make_chain(const serve_request *r, uint32_t seed)
 {
     struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
     if (!chain) return NULL;
     if (r->top_p < 1) llama_sampler_chain_add(chain, llama_sampler_init_top_p((float)r->top_p, 1));
     llama_sampler_chain_add(chain, llama_sampler_init_temp((float)r->temperature));
-    llama_sampler_chain_add(chain, llama_sampler_init_dist(r->has_seed ? r->seed : LLAMA_DEFAULT_SEED));
+    llama_sampler_chain_add(chain, llama_sampler_init_dist(r->has_seed ? r->seed : seed));
     return chain;
 }
 
-bool choice_start(slot_choice *c, const serve_request *r, const struct llama_vocab *vocab, slot_refusal *why)
+bool choice_start(slot_choice *c, const serve_request *r, uint32_t seed, const struct llama_vocab *vocab,
+                  slot_refusal *why)
 {
     *c = (slot_choice){ 0 };
-    if (r->temperature > 0) {
-        c->chain = make_chain(r);
+    if (!engine_is_cold(r->temperature)) {
+        c->chain = make_chain(r, seed);
         if (!c->chain) return out_of_memory(why);
     }
     if (r->grammar) {

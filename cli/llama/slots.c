@@ -113,13 +113,19 @@ static slot *choose_slot(slots *s, const slot_prompt *p, bool lossy, uint32_t *r
     return best;
 }
 
+/* For a request without a seed: another one for each, and after a restart the same again. */
+static uint32_t seed_of(const slots *s)
+{
+    return (uint32_t)((s->options->cache.seed + (uint64_t)s->jobs) % LLAMA_DEFAULT_SEED); /* which is none */
+}
+
 static bool begin(slots *s, serve_job *job, const serve_request *r, slot_prompt *p, slot_refusal *why)
 {
     uint32_t reuse;
     slot *t = choose_slot(s, p, r->reuse_lossy, &reuse);
     slot_choice choice;
     if (!t) return slot_refuse(why, 500, NULL, "no slot is free");
-    if (!choice_start(&choice, r, s->engine->vocab, why)) {
+    if (!choice_start(&choice, r, seed_of(s), s->engine->vocab, why)) {
         choice_end(&choice);
         return false;
     }

@@ -118,8 +118,9 @@ void slot_forget(slots *s, slot *t); /* empties the sequence */
 
 /* ---- slot_choice.c ------------------------------------------------------------------------------------ */
 
-/* False: out of memory, or the grammar is refused. */
-bool choice_start(slot_choice *c, const serve_request *r, const struct llama_vocab *vocab, slot_refusal *why);
+/* `seed` is for a request that has none. False: out of memory, or the grammar is refused. */
+bool choice_start(slot_choice *c, const serve_request *r, uint32_t seed, const struct llama_vocab *vocab,
+                  slot_refusal *why);
 void choice_end(slot_choice *c);
 
 /* The next token, which the grammar then has seen; below 0: the grammar allows none. */

@@ -306,10 +306,9 @@ static void text_and_report(void **state)
     program_free(&stdin_json);
 }
 
-static char *sample(const char *seed)
+static char *sample(const char *temp, const char *seed)
 {
-    program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "16", "-q", "--temp", "1.2", "--seed",
-                                   seed);
+    program_result r = program_run("run", "-p", SHORT, SMALL, "-n", "16", "-q", "--temp", temp, "--seed", seed);
     assert_int_equal(r.code, 0);
     free(r.err);
     return r.out;
@@ -317,13 +316,22 @@ static char *sample(const char *seed)
 
 static void same_seed_same_text(void **state)
 {
-    char *a = sample("7"), *again = sample("7"), *b = sample("8");
+    char *a = sample("1.2", "7"), *again = sample("1.2", "7"), *b = sample("1.2", "8");
     (void)state;
     assert_string_equal(a, again);
     assert_string_not_equal(a, b);
     free(a);
     free(again);
     free(b);
+}
+
+static void hardly_any_temperature_is_none(void **state)
+{
+    char *cold = sample("1e-40", "7"), *none = sample("0", "0"); /* no normal number as a float */
+    (void)state;
+    assert_string_equal(cold, none);
+    free(cold);
+    free(none);
 }
 
 /* An end token ends the text, unless it is never chosen; it is not counted. */
@@ -438,6 +446,7 @@ int main(void)
         cmocka_unit_test(fault_38_sizes_hold_for_every_type),
         cmocka_unit_test(text_and_report),
         cmocka_unit_test(same_seed_same_text),
+        cmocka_unit_test(hardly_any_temperature_is_none),
         cmocka_unit_test(end_of_text),
         cmocka_unit_test(options_reach_the_cache),
         cmocka_unit_test(settings_in_effect),

@@ -122,6 +122,42 @@ static void a_seed_gives_the_same_again(void **state)
     assert_string_not_equal(a.text, c.text);
 }
 
+static reply drawn_without_a_seed(void)
+{
+    serve_request *r = completion(prompts[2], NEW);
+    r->temperature = 1;
+    return answer(r);
+}
+
+static void without_a_seed_the_server_s_own_counts(void **state)
+{
+    reply first[2], second[2];
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        s.jobs = 0; /* as in a server that has just started */
+        forget_all();
+        first[i] = drawn_without_a_seed();
+        forget_all();
+        second[i] = drawn_without_a_seed();
+    }
+    assert_string_equal(first[0].text, first[1].text);
+    assert_string_equal(second[0].text, second[1].text);
+    assert_string_not_equal(first[0].text, second[0].text);
+}
+
+static void hardly_any_temperature_is_none(void **state)
+{
+    serve_request *r = completion(prompts[2], NEW);
+    reply cold, none;
+    (void)state;
+    forget_all();
+    r->temperature = 1e-40; /* as a float no longer a normal number */
+    cold = answer(r);
+    forget_all();
+    none = answer(completion(prompts[2], NEW));
+    assert_string_equal(cold.text, none.text);
+}
+
 /* ---- Who leaves, who is late, what does not fit ------------------------------------------------------- */
 
 static void a_client_that_leaves_frees_its_slot_at_once(void **state)
@@ -256,6 +292,8 @@ int main(void)
         cmocka_unit_test(a_grammar_is_obeyed),
         cmocka_unit_test(logprobs_are_of_the_models_distribution),
         cmocka_unit_test(a_seed_gives_the_same_again),
+        cmocka_unit_test(without_a_seed_the_server_s_own_counts),
+        cmocka_unit_test(hardly_any_temperature_is_none),
         cmocka_unit_test(a_client_that_leaves_frees_its_slot_at_once),
         cmocka_unit_test(time_limits_hold),
         cmocka_unit_test(a_prompt_past_the_trained_context_is_refused),
